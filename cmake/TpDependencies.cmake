@@ -1,0 +1,20 @@
+# Third-party libraries: the distribution's packages, found by their CMake files or by pkg-config.
+# Each is linked PRIVATE by the libraries that use it; bootstrap installs them.
+
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(fmt REQUIRED)
+find_package(simdjson REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(tomlplusplus QUIET)
+if(NOT tomlplusplus_FOUND)
+  pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus)
+  add_library(tomlplusplus::tomlplusplus ALIAS PkgConfig::tomlplusplus)
+endif()
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+if(TP_BUILD_APPS)
+  find_package(CLI11 REQUIRED)
+endif()
+if(TP_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+endif()

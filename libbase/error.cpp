@@ -1,0 +1,69 @@
+#include "trash_panda/base/error.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <system_error>
+
+#include <fmt/format.h>
+
+namespace trash_panda {
+
+namespace {
+
+ErrorCode code_of_errno(int errno_value, ErrorCode otherwise) {
+  switch (errno_value) {
+    case ENOENT:
+    case ENOTDIR:
+      return ErrorCode::kMissing;
+    case EEXIST:
+    case ENOSPC:
+    case EDQUOT:
+    case EROFS:
+      return ErrorCode::kOutput;
+    default:
+      return otherwise;
+  }
+}
+
+}  // namespace
+
+Error Error::from_errno(int errno_value, std::string_view what, ErrorCode otherwise) {
+  // generic_category().message() is thread-safe where strerror() is not.
+  Error error(code_of_errno(errno_value, otherwise),
+              fmt::format("{}: {}", what, std::generic_category().message(errno_value)));
+  error.errno_value_ = errno_value;
+  return error;
+}
+
+Error&& Error::with_reason(std::string_view reason) && {
+  reason_ = reason;
+  return std::move(*this);
+}
+
+Error&& Error::with_hint(std::string hint) && {
+  hint_ = std::move(hint);
+  return std::move(*this);
+}
+
+Error&& Error::with_context(std::string_view where) && {
+  message_ = fmt::format("{}: {}", where, message_);
+  return std::move(*this);
+}
+
+Error&& Error::with_code(ErrorCode code) && {
+  code_ = code;
+  return std::move(*this);
+}
+
+std::string Error::to_string() const {
+  return hint_.empty() ? message_ : fmt::format("{}; {}", message_, hint_);
+}
+
+void assertion_failed(const char* condition, const char* file, int line) {
+  std::fprintf(stderr, "trash-panda: internal error: %s is false (%s:%d); please report this\n",
+               condition, file, line);
+  std::abort();
+}
+
+}  // namespace trash_panda

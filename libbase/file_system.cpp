@@ -1,0 +1,143 @@
+#include "trash_panda/base/file_system.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "trash_panda/base/file.h"
+
+namespace trash_panda {
+
+namespace {
+
+Error write_error(int errno_value, std::string_view what, const std::filesystem::path& path) {
+  return Error::from_errno(errno_value, fmt::format("can't {} {}", what, printable(path)),
+                           ErrorCode::kOutput);
+}
+
+class PosixWritableFile final : public WritableFile {
+ public:
+  PosixWritableFile(int fd, std::filesystem::path path) : fd_(fd), path_(std::move(path)) {}
+  ~PosixWritableFile() override {
+    if (fd_ >= 0) {
+      ::close(fd_);
+    }
+  }
+
+  Result<void> append(std::span<const std::byte> bytes) override {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) {
+        continue;
+      }
+      if (written < 0) {
+        return std::unexpected(write_error(errno, "write", path_));
+      }
+      bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+    return {};
+  }
+
+  Result<void> sync() override {
+    if (::fdatasync(fd_) != 0) {
+      return std::unexpected(write_error(errno, "sync", path_));
+    }
+    return {};
+  }
+
+  Result<void> close() override {
+    const int fd = std::exchange(fd_, -1);
+    if (::close(fd) != 0) {
+      return std::unexpected(write_error(errno, "close", path_));
+    }
+    return {};
+  }
+
+ private:
+  int fd_;
+  std::filesystem::path path_;
+};
+
+class PosixFileSystem final : public FileSystem {
+ public:
+  Result<std::unique_ptr<WritableFile>> create_file(const std::filesystem::path& path) override {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) {
+      return std::unexpected(write_error(errno, "create", path));
+    }
+    return std::make_unique<PosixWritableFile>(fd, path);
+  }
+
+  Result<void> create_directory(const std::filesystem::path& path) override {
+    if (::mkdir(path.c_str(), 0777) != 0) {
+      return std::unexpected(write_error(errno, "create the folder", path));
+    }
+    return {};
+  }
+
+  Result<void> rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
+    int status = ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE);
+    if (status != 0 && (errno == EINVAL || errno == ENOSYS)) {
+      // Filesystems without RENAME_NOREPLACE: rename() itself refuses a folder that is not empty.
+      status = ::rename(from.c_str(), to.c_str());
+    }
+    if (status != 0) {
+      return std::unexpected(
+          write_error(errno, fmt::format("rename {} to", printable(from)), to));
+    }
+    return {};
+  }
+
+  Result<void> sync_directory(const std::filesystem::path& directory) override {
+    const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+      return std::unexpected(write_error(errno, "open the folder", directory));
+    }
+    const int status = ::fsync(fd);
+    const int error = errno;
+    ::close(fd);
+    if (status != 0) {
+      return std::unexpected(write_error(error, "sync the folder", directory));
+    }
+    return {};
+  }
+
+  Result<void> remove_all(const std::filesystem::path& path) override {
+    std::error_code error;
+    std::filesystem::remove_all(path, error);
+    if (error) {
+      return std::unexpected(write_error(error.value(), "remove", path));
+    }
+    return {};
+  }
+
+  bool exists(const std::filesystem::path& path) override {
+    struct stat status = {};
+    return ::lstat(path.c_str(), &status) == 0;
+  }
+
+  Result<std::uint64_t> free_bytes(const std::filesystem::path& path) override {
+    struct statvfs status = {};
+    if (::statvfs(path.c_str(), &status) != 0) {
+      return std::unexpected(write_error(errno, "ask for the free space of", path));
+    }
+    return static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize;
+  }
+};
+
+}  // namespace
+
+FileSystem& FileSystem::posix() {
+  static PosixFileSystem file_system;
+  return file_system;
+}
+
+}  // namespace trash_panda

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+
+#include "trash_panda/base/error.h"
+
+namespace trash_panda {
+
+/// A file being written, front to back. Nothing is durable before sync() has returned success.
+///
+/// Destroying one closes it and drops what was not synced: no destructor writes or hides an error.
+class WritableFile {
+ public:
+  WritableFile() = default;
+  WritableFile(const WritableFile&) = delete;
+  WritableFile& operator=(const WritableFile&) = delete;
+  virtual ~WritableFile() = default;
+
+  /// Appends all of `bytes`; loops over short writes and EINTR.
+  /// @retval kOutput  No space, read-only, quota.
+  virtual Result<void> append(std::span<const std::byte> bytes) = 0;
+  /// Makes what was written durable (fdatasync).
+  virtual Result<void> sync() = 0;
+  /// Closes the file and reports the error that the system kept for that moment.
+  virtual Result<void> close() = 0;
+};
+
+/// What writing a pack needs from the operating system, behind one interface, so that a test can
+/// drop what was not synced or fail any call.
+///
+/// Thread-safe in the POSIX implementation.
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+
+  /// The machine's own.
+  static FileSystem& posix();
+
+  /// Creates a new file. @retval kOutput  It exists, or can't be created.
+  virtual Result<std::unique_ptr<WritableFile>> create_file(const std::filesystem::path& path) = 0;
+  virtual Result<void> create_directory(const std::filesystem::path& path) = 0;
+  /// Replaces nothing: the target must not exist. @retval kOutput  It does.
+  virtual Result<void> rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
+  /// Makes creations, renames and removals in `directory` durable.
+  virtual Result<void> sync_directory(const std::filesystem::path& directory) = 0;
+  /// Removes a file or a folder with all that is in it; one that is not there is no error.
+  virtual Result<void> remove_all(const std::filesystem::path& path) = 0;
+  [[nodiscard]] virtual bool exists(const std::filesystem::path& path) = 0;
+  /// Bytes that this user may still write on the filesystem of `path`, which exists.
+  virtual Result<std::uint64_t> free_bytes(const std::filesystem::path& path) = 0;
+};
+
+}  // namespace trash_panda

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "trash_panda/base/error.h"
+#include "trash_panda/base/file.h"
+#include "trash_panda/format/tensor_record.h"
+
+namespace trash_panda::format {
+
+/// One file of a checkpoint.
+struct CheckpointFile {
+  std::string name;            ///< Relative to the checkpoint's folder, as the index spells it.
+  std::filesystem::path path;  ///< Where it was opened.
+  std::uint64_t size_bytes = 0;
+  std::uint64_t data_offset_bytes = 0;           ///< Where the data section starts.
+  std::map<std::string, std::string> metadata;  ///< `__metadata__` of this file.
+};
+
+/// An opened safetensors checkpoint: one file, or several by an index. All headers were read and
+/// validated; tensor data are read on demand, by explicit positioned reads, never mapped.
+///
+/// Thread-safe once opened.
+class Checkpoint {
+ public:
+  /// Opens a `.safetensors` file, an `*.index.json`, or a folder that holds one of the two.
+  ///
+  /// The index's weight_map is the law per tensor: a listed tensor that its shard lacks and a
+  /// missing shard are errors, tensors of the shards that the index does not list are left out
+  /// with a note.
+  ///
+  /// @retval kMissing      There is no such path, or the folder holds no checkpoint.
+  /// @retval kCorrupt      A file breaks the format; the message names file, tensor and sizes.
+  /// @retval kUnsupported  A pickle, GGUF or another format; the hint says how to convert.
+  static Result<Checkpoint> open(const std::filesystem::path& where);
+
+  /// What the user named, absolute.
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] const std::vector<CheckpointFile>& files() const { return files_; }
+  /// In file order, then by offset.
+  [[nodiscard]] const std::vector<TensorRecord>& tensors() const { return tensors_; }
+  /// Index into tensors(), or nothing.
+  [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const;
+  /// Bytes of all tensors, without headers.
+  [[nodiscard]] std::uint64_t total_bytes() const;
+  /// Text of a JSON file beside the checkpoint ("config.json", "hf_quant_config.json"), or of the
+  /// parent folder for the latter; empty where there is none.
+  [[nodiscard]] Result<std::string> side_file(std::string_view name) const;
+  /// Hex xxh3-128 over every file's name, size and header: two checkpoints with equal
+  /// fingerprints have the same layout. Data bytes are not read.
+  [[nodiscard]] const std::string& fingerprint() const { return fingerprint_; }
+  /// Remarks for the user, one line each, such as tensors that the index does not list.
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+
+  /// Reads a tensor's bytes. @param target  Exactly `size_bytes` of the tensor.
+  Result<void> read_tensor(std::size_t tensor_index, std::span<std::byte> target) const;
+  /// Reads a part of a tensor, from `offset_bytes` within the tensor.
+  Result<void> read_tensor_part(std::size_t tensor_index, std::uint64_t offset_bytes,
+                                std::span<std::byte> target) const;
+
+ private:
+  friend class CheckpointBuilder;
+
+  std::filesystem::path path_;
+  std::vector<CheckpointFile> files_;
+  std::vector<File> open_files_;  ///< Same indexes as files_.
+  std::vector<TensorRecord> tensors_;
+  std::unordered_map<std::string_view, std::size_t> index_by_name_;  ///< Views into tensors_.
+  std::string fingerprint_;
+  std::vector<std::string> notes_;
+};
+
+/// Environment that a Hugging Face cache lookup depends on; filled by the application.
+struct HubCacheEnvironment {
+  std::string hub_cache;  ///< HF_HUB_CACHE, empty when unset.
+  std::string hf_home;    ///< HF_HOME, empty when unset.
+  std::string home;       ///< HOME.
+};
+
+/// Turns a MODEL argument into a path: an existing path as it is, else `org/name[@rev][:subfolder]`
+/// looked up offline in the Hugging Face cache. Nothing is ever downloaded.
+///
+/// @retval kMissing  Neither exists; the hint gives the `hf download` line when it looks like a
+///                   repository name.
+Result<std::filesystem::path> resolve_model(std::string_view argument,
+                                            const HubCacheEnvironment& environment);
+
+}  // namespace trash_panda::format

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trash_panda/base/error.h"
+#include "trash_panda/format/tensor_record.h"
+#include "trash_panda/format/tier.h"
+#include "trash_panda/format/weights.h"
+
+namespace trash_panda::format {
+
+/// Version of the pack format that this code writes. Readers refuse any other.
+inline constexpr std::uint32_t kPackVersion = 1;
+
+/// Name of the file whose presence makes a folder a pack; written last.
+inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr std::string_view kPackPlanName = "plan.toml";
+
+/// How the scale of a packed weight is laid out; the scale itself is the tensor
+/// `<name>_scale` of the same extent.
+struct PackedScale {
+  Granularity granularity;
+  Shape block_shape;        ///< Empty unless Granularity::kBlock.
+  std::string source_name;  ///< Name of the stored scale in the source checkpoint.
+};
+
+/// One tensor of an extent.
+struct PackedTensor {
+  std::string name;
+  Dtype dtype;
+  Shape shape;
+  std::uint64_t offset_bytes;  ///< From the start of its extent; a multiple of kTensorAlignment.
+  std::uint64_t size_bytes;
+  std::optional<PackedScale> scale;  ///< Of a weight that has one.
+  bool is_scale = false;             ///< This tensor is the scale of another one.
+};
+
+/// Tensors start on multiples of this within an extent: one cache line pair, and what vector loads
+/// and device copies like.
+inline constexpr std::uint64_t kTensorAlignment = 256;
+
+/// One block's bytes (or a group of base tensors), contiguous and page-aligned in a shard.
+struct PackedExtent {
+  std::string name;      ///< Of the block ("model.layers.0"), or of the base extent.
+  Tier tier;
+  std::uint32_t shard_index;   ///< Into Manifest::shards.
+  std::uint64_t offset_bytes;  ///< From the start of the shard; a multiple of the page size.
+  std::uint64_t stored_bytes;  ///< A multiple of the page size.
+  std::uint64_t raw_bytes;     ///< When decoded; equals stored_bytes for codec "raw".
+  std::string codec;           ///< "raw".
+  std::string checksum;        ///< xxh3-128 of the stored bytes, hex.
+  std::vector<PackedTensor> tensors;  ///< By offset.
+};
+
+/// One shard file: a valid safetensors file.
+struct PackedShard {
+  std::string name;
+  std::uint64_t size_bytes;
+  std::uint64_t header_bytes;    ///< Length field, header and its padding: where the data start.
+  std::string header_checksum;  ///< xxh3-128 of the first header_bytes, hex.
+};
+
+/// One file of the source checkpoint.
+struct SourceFile {
+  std::string name;
+  std::uint64_t size_bytes;
+};
+
+/// All that a pack's manifest says. Plain data.
+struct Manifest {
+  std::string generator;  ///< "trash-panda 0.1.0".
+  std::string source_path;
+  std::string source_fingerprint;
+  std::vector<SourceFile> source_files;
+  std::uint64_t page_bytes;
+  std::vector<PackedShard> shards;
+  std::vector<PackedExtent> extents;  ///< Base extents first, then blocks in execution order.
+  std::map<std::string, std::string> aliases;  ///< Tied name → name of the stored tensor.
+  std::string plan_checksum;                   ///< xxh3-128 of plan.toml, hex.
+};
+
+/// Writes the manifest as JSON, deterministically: equal manifests give equal bytes.
+[[nodiscard]] std::string write_manifest(const Manifest& manifest);
+
+/// Reads and validates a manifest: version, known codecs and dtypes, sizes that agree with shapes,
+/// tensors inside their extents, extents inside their shards and not overlapping, unique names,
+/// shard names without a path.
+///
+/// @param where  Name of the file, for messages.
+/// @retval kCorrupt      The manifest is damaged; the message says where.
+/// @retval kUnsupported  A newer version, or a codec that is not known here.
+Result<Manifest> parse_manifest(std::string_view text, std::string_view where);
+
+/// Reads `<pack>/manifest.json` and checks that every shard is there with its size.
+/// @retval kMissing  `pack` is no folder, or holds no manifest.
+Result<Manifest> read_manifest(const std::filesystem::path& pack);
+
+}  // namespace trash_panda::format

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "trash_panda/base/error.h"
+#include "trash_panda/base/file_system.h"
+#include "trash_panda/base/log.h"
+#include "trash_panda/base/progress.h"
+#include "trash_panda/format/checkpoint.h"
+#include "trash_panda/format/manifest.h"
+#include "trash_panda/format/weights.h"
+
+namespace trash_panda::format {
+
+/// One extent to write: which weights go in, and where it waits.
+struct ExtentLayout {
+  std::string name;
+  Tier tier;
+  std::vector<std::size_t> weights;  ///< Into WeightTable::weights; each in exactly one extent.
+};
+
+/// What to pack, in the order of the manifest: base extents, then blocks in execution order.
+struct PackLayout {
+  std::vector<ExtentLayout> extents;
+  std::map<std::string, std::string> aliases;
+  std::string plan_toml;  ///< Stored as plan.toml.
+};
+
+struct PackOptions {
+  std::uint64_t page_bytes = 4096;            ///< Extents start on a multiple of this.
+  std::uint64_t reserve_bytes = 1'000'000'000;  ///< Space to leave free on the target drive.
+  std::string generator;
+  ProgressCallback progress;  ///< May be empty.
+  StopFlag stop = nullptr;
+  Logger log = silent_logger();
+};
+
+/// What a pack takes, before it is written.
+struct PackSize {
+  std::uint64_t total_bytes;  ///< All shards, with headers and padding.
+  std::map<Tier, std::uint64_t> tier_bytes;
+};
+
+/// Computes where everything will lie; the checksums in the result are empty.
+///
+/// Pure: reads nothing. @retval kUnsupported  A canonical scale name is taken by another tensor.
+Result<Manifest> lay_out_pack(const Checkpoint& checkpoint, const WeightTable& weights,
+                              const PackLayout& layout, const PackOptions& options);
+
+/// Writes a pack: `<target>.partial` is filled, synced and renamed to `target`; the manifest comes
+/// last. On failure the source is untouched and `target` does not exist; `<target>.partial` is
+/// removed.
+///
+/// Memory is bounded by two copy buffers, whatever the model's size.
+///
+/// @retval kOutput       `target` exists, can't be written, or there is not enough space.
+/// @retval kInterrupted  `options.stop` was set.
+Result<Manifest> write_pack(FileSystem& file_system, const Checkpoint& checkpoint,
+                            const WeightTable& weights, const PackLayout& layout,
+                            const std::filesystem::path& target, const PackOptions& options);
+
+}  // namespace trash_panda::format

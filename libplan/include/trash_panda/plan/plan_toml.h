@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "trash_panda/base/error.h"
+#include "trash_panda/plan/plan.h"
+
+namespace trash_panda::plan {
+
+/// Writes a plan as TOML that a person can edit. Deterministic: equal plans give equal bytes.
+[[nodiscard]] std::string write_plan_toml(const Plan& plan);
+
+/// Reads a plan back. Unknown keys are errors that name the nearest known one; sizes and names are
+/// checked.
+///
+/// @param where  Name of the file, for messages, which give line and column.
+/// @retval kCorrupt      Not TOML, or a key is missing, unknown or of a wrong type.
+/// @retval kUnsupported  A newer plan version.
+Result<Plan> parse_plan_toml(std::string_view text, std::string_view where);
+
+}  // namespace trash_panda::plan

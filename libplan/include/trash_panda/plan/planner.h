@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "trash_panda/base/error.h"
+#include "trash_panda/format/checkpoint.h"
+#include "trash_panda/format/weights.h"
+#include "trash_panda/plan/block_groups.h"
+#include "trash_panda/plan/hardware.h"
+#include "trash_panda/plan/plan.h"
+
+namespace trash_panda::plan {
+
+/// What the user asked for; an empty optional means automatic.
+struct PlanRequest {
+  std::optional<std::uint64_t> max_vram_bytes;
+  std::uint64_t headroom_vram_bytes = 1'500'000'000;
+  std::optional<std::uint64_t> activation_vram_bytes;
+  std::optional<std::uint64_t> max_ram_bytes;
+  std::optional<std::uint64_t> min_free_ram_bytes;  ///< Automatic: 8 % of RAM within 1–4 GiB.
+  bool allow_disk = true;
+  std::optional<std::uint64_t> resident_blocks;
+  /// `TIER=SEL` as typed, in order; later ones win. SEL: `0-7,12,-1` or a glob over block names.
+  std::vector<std::pair<Tier, std::string>> assignments;
+  std::optional<std::uint64_t> lookahead_blocks;  ///< Automatic: 2.
+  std::string compute_dtype = "bf16";
+};
+
+/// What a model needs, as the planner sees it: no files, no names beyond the blocks'.
+struct ModelSummary {
+  std::string path;
+  std::string fingerprint;
+  std::uint64_t total_bytes = 0;
+  std::uint64_t tensor_count = 0;
+  std::vector<PlannedBlock> blocks;  ///< In execution order; tiers are ignored.
+  std::uint64_t base_stored_bytes = 0;
+  std::uint64_t base_expanded_bytes = 0;
+};
+
+/// Adds up blocks and base in stored and expanded form.
+///
+/// @param weights  Of the same checkpoint as `blocks`, which index its tensors.
+[[nodiscard]] ModelSummary summarize_model(const format::Checkpoint& checkpoint,
+                                           const format::WeightTable& weights,
+                                           const BlockMap& blocks, std::string_view compute_dtype);
+
+/// Decides where each block waits. Pure: the same inputs give the same plan.
+///
+/// Budgets come from totals less reserves, rounded down to 256 MiB unless given by the user.
+/// Streamed blocks are spread evenly between resident ones, disk blocks between RAM ones.
+///
+/// @retval kDoesNotFit  An override, or the base tensors, exceed a budget; the message has the
+///                      numbers and the hint the flag that helps.
+/// @retval kUsage       A selector matches no block.
+Result<Plan> make_plan(const ModelSummary& model, const Hardware& hardware,
+                       const PlanRequest& request);
+
+/// Blocks that a selector means: `0-7,12,-1` by index, or a glob over names.
+/// @retval kUsage  Matches nothing, or an index is out of range.
+Result<std::vector<std::size_t>> select_blocks(std::string_view selector,
+                                               const std::vector<PlannedBlock>& blocks);
+
+}  // namespace trash_panda::plan

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "trash_panda/base/error.h"
+#include "trash_panda/format/dtype.h"
+#include "trash_panda/format/tensor_record.h"
+#include "trash_panda/format/weights.h"
+
+namespace trash_panda::runtime {
+
+/// A stored weight and how to read it.
+struct ExpandSource {
+  format::Dtype dtype;
+  const format::Shape* shape;  ///< Of the weight.
+  std::span<const std::byte> payload;
+  std::span<const float> scale;  ///< Canonical, row-major; empty: no scale.
+  format::Granularity granularity = format::Granularity::kTensor;
+  std::uint64_t block_rows = 0;  ///< Of Granularity::kBlock.
+  std::uint64_t block_columns = 0;
+};
+
+/// Whether expand() can turn `from` into `to` (BF16, F16 or F32).
+[[nodiscard]] bool can_expand(format::Dtype from, format::Dtype to);
+
+/// Decodes a weight to F32, multiplies by its scale in F32 and rounds once to `to`: bit-equal to
+/// `(w.to(f32) * scale).to(dtype)`, NaN, infinities and subnormal numbers included.
+///
+/// @param target  Exactly elements * width(to) bytes; does not overlap the source.
+void expand(const ExpandSource& source, format::Dtype to, std::span<std::byte> target);
+
+}  // namespace trash_panda::runtime
