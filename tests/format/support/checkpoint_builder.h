@@ -1,0 +1,160 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "trash_panda/format/dtype.h"
+#include "trash_panda/format/tensor_record.h"
+
+namespace trash_panda::testing {
+
+/// A folder of its own under the system's temporary folder, removed with all that is in it.
+class TempDir {
+ public:
+  TempDir() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "tp-test-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) {
+      throw std::runtime_error("can't make a temporary folder");
+    }
+    path_ = pattern;
+  }
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+  ~TempDir() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] std::filesystem::path operator/(std::string_view name) const {
+    return path_ / name;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline void write_text(const std::filesystem::path& path, std::string_view text) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out.write(text.data(), static_cast<std::streamsize>(text.size()));
+  out.close();
+  if (!out) {
+    throw std::runtime_error("can't write " + path.string());
+  }
+}
+
+inline std::string read_text(const std::filesystem::path& path) {
+  const std::ifstream in(path, std::ios::binary);
+  if (!in) {
+    throw std::runtime_error("can't read " + path.string());
+  }
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+/// The bytes of `values`, as they lie in a checkpoint on this (little-endian) machine.
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+  static_assert(std::endian::native == std::endian::little);
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+/// Repeatable noise: equal seeds give equal bytes.
+inline std::string random_bytes(std::size_t size_bytes, std::uint64_t seed) {
+  std::mt19937_64 engine(seed);
+  std::string bytes(size_bytes, '\0');
+  for (char& byte : bytes) {
+    byte = static_cast<char>(engine());
+  }
+  return bytes;
+}
+
+/// Builds a safetensors file in memory, tensors in the order of the add() calls.
+///
+/// Independent of the code under test: it writes its own JSON. Names must need no escaping.
+class SafetensorsBuilder {
+ public:
+  /// Adds a tensor with these bytes, whose count is not checked against dtype and shape.
+  SafetensorsBuilder& add(const std::string& name, format::Dtype dtype, const format::Shape& shape,
+                          std::string bytes) {
+    const std::size_t begin = data_.size();
+    data_ += bytes;
+    entries_.push_back(fmt::format(R"("{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                                   name, format::dtype_name(dtype), fmt::join(shape, ","), begin,
+                                   data_.size()));
+    bytes_.insert_or_assign(name, std::move(bytes));
+    return *this;
+  }
+
+  /// Adds a tensor of repeatable noise; whole bytes only.
+  SafetensorsBuilder& add_random(const std::string& name, format::Dtype dtype,
+                                 const format::Shape& shape) {
+    std::uint64_t bits = format::dtype_bits(dtype);
+    for (const std::uint64_t dimension : shape) {
+      bits *= dimension;
+    }
+    return add(name, dtype, shape, random_bytes(bits / 8, ++seed_));
+  }
+
+  SafetensorsBuilder& metadata(const std::string& key, const std::string& value) {
+    metadata_.insert_or_assign(key, value);
+    return *this;
+  }
+
+  /// The whole file.
+  [[nodiscard]] std::string file() const {
+    std::vector<std::string> members;
+    if (!metadata_.empty()) {
+      std::vector<std::string> pairs;
+      for (const auto& [key, value] : metadata_) {
+        pairs.push_back(fmt::format(R"("{}":"{}")", key, value));
+      }
+      members.push_back(fmt::format(R"("__metadata__":{{{}}})", fmt::join(pairs, ",")));
+    }
+    members.insert(members.end(), entries_.begin(), entries_.end());
+    std::string header = fmt::format("{{{}}}", fmt::join(members, ","));
+    header.resize((header.size() + 7) / 8 * 8, ' ');
+    return bytes_of(std::vector<std::uint64_t>{header.size()}) + header + data_;
+  }
+
+  void write(const std::filesystem::path& path) const { write_text(path, file()); }
+
+  /// Bytes of each tensor, by name.
+  [[nodiscard]] const std::map<std::string, std::string>& tensors() const { return bytes_; }
+
+ private:
+  std::vector<std::string> entries_;
+  std::map<std::string, std::string> metadata_;
+  std::map<std::string, std::string> bytes_;
+  std::string data_;
+  std::uint64_t seed_ = 0;
+};
+
+/// Writes a `model.safetensors.index.json` that maps each name to a file.
+inline void write_index(const std::filesystem::path& path,
+                        const std::map<std::string, std::string>& weight_map) {
+  std::vector<std::string> pairs;
+  for (const auto& [name, file] : weight_map) {
+    pairs.push_back(fmt::format(R"("{}":"{}")", name, file));
+  }
+  write_text(path,
+             fmt::format(R"({{"metadata":{{}},"weight_map":{{{}}}}})", fmt::join(pairs, ",")));
+}
+
+}  // namespace trash_panda::testing
