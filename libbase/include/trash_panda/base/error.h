@@ -97,4 +97,4 @@ using Result = std::expected<T, Error>;
   if (!TP_CONCAT(tp_result_, __LINE__)) [[unlikely]] {                         \
     return std::unexpected(std::move(TP_CONCAT(tp_result_, __LINE__)).error()); \
   }                                                                            \
-  declaration = *std::move(TP_CONCAT(tp_result_, __LINE__))
+  declaration = *std::move(TP_CONCAT(tp_result_, __LINE__)) /* NOLINT(bugprone-macro-parentheses) */
