@@ -3,11 +3,27 @@
 namespace trash_panda::plan {
 
 std::uint64_t Plan::stored_bytes(Tier tier) const {
-  std::uint64_t total = 0;
+  std::uint64_t of_tier_bytes = 0;
+  std::uint64_t of_blocks_bytes = 0;
   for (const PlannedBlock& block : blocks) {
-    total += block.tier == tier ? block.stored_bytes : 0;
+    of_tier_bytes += block.tier == tier ? block.stored_bytes : 0;
+    of_blocks_bytes += block.stored_bytes;
   }
-  return total;
+  if (tier == Tier::kBase) {
+    return of_blocks_bytes < model_bytes ? model_bytes - of_blocks_bytes : 0;
+  }
+  return of_tier_bytes;
+}
+
+std::uint64_t Plan::extent_bytes(Tier tier) const {
+  if (tier == Tier::kBase) {
+    return base_bytes;
+  }
+  std::uint64_t total_bytes = 0;
+  for (const PlannedBlock& block : blocks) {
+    total_bytes += block.tier == tier ? block.extent_bytes : 0;
+  }
+  return total_bytes;
 }
 
 std::size_t Plan::block_count(Tier tier) const {
@@ -16,6 +32,21 @@ std::size_t Plan::block_count(Tier tier) const {
     count += block.tier == tier ? 1 : 0;
   }
   return count;
+}
+
+std::uint64_t Plan::ram_used_bytes() const {
+  const std::uint64_t on_compute_device_bytes = uses_vram() ? 0 : base_bytes + compute_slot_bytes;
+  // Without VRAM, blocks of the GPU tier lie in RAM as well.
+  const std::uint64_t gpu_tier_bytes = uses_vram() ? 0 : extent_bytes(Tier::kGpu);
+  return extent_bytes(Tier::kRam) + gpu_tier_bytes + slot_bytes + on_compute_device_bytes;
+}
+
+std::uint64_t Plan::vram_used_bytes() const {
+  return uses_vram() ? base_bytes + compute_slot_bytes + extent_bytes(Tier::kGpu) : 0;
+}
+
+bool Plan::fits() const {
+  return ram_used_bytes() <= ram_budget_bytes && vram_used_bytes() <= vram_budget_bytes;
 }
 
 }  // namespace trash_panda::plan

@@ -18,13 +18,16 @@ namespace trash_panda::plan {
 
 /// What the user asked for; an empty optional means automatic.
 struct PlanRequest {
+  std::size_t gpu_index = 0;  ///< Into Hardware::gpus.
+  /// Exact when given. Without a GPU it plans for one elsewhere, with a warning.
   std::optional<std::uint64_t> max_vram_bytes;
-  std::uint64_t headroom_vram_bytes = 1'500'000'000;
+  std::uint64_t headroom_vram_bytes = 1'500'000'000;  ///< Kept free, activations included.
+  /// When given, activations plus the larger of 5 % and 0.5 GiB are kept free instead.
   std::optional<std::uint64_t> activation_vram_bytes;
-  std::optional<std::uint64_t> max_ram_bytes;
+  std::optional<std::uint64_t> max_ram_bytes;       ///< Exact when given, within the limit.
   std::optional<std::uint64_t> min_free_ram_bytes;  ///< Automatic: 8 % of RAM within 1–4 GiB.
   bool allow_disk = true;
-  std::optional<std::uint64_t> resident_blocks;
+  std::optional<std::uint64_t> resident_blocks;  ///< Exactly so many blocks in VRAM.
   /// `TIER=SEL` as typed, in order; later ones win. SEL: `0-7,12,-1` or a glob over block names.
   std::vector<std::pair<Tier, std::string>> assignments;
   std::optional<std::uint64_t> lookahead_blocks;  ///< Automatic: 2.
@@ -52,11 +55,15 @@ struct ModelSummary {
 /// Decides where each block waits. Pure: the same inputs give the same plan.
 ///
 /// Budgets come from totals less reserves, rounded down to 256 MiB unless given by the user.
-/// Streamed blocks are spread evenly between resident ones, disk blocks between RAM ones.
+/// Streamed blocks are spread evenly between resident ones, disk blocks between RAM ones. When
+/// everything fits, nothing clever is done.
 ///
-/// @retval kDoesNotFit  An override, or the base tensors, exceed a budget; the message has the
-///                      numbers and the hint the flag that helps.
-/// @retval kUsage       A selector matches no block.
+/// A machine whose automatic budgets can't hold the model still gets a plan, which says so in its
+/// warnings and by Plan::fits().
+///
+/// @retval kDoesNotFit  A budget, a number of resident blocks or an assignment that the user gave
+///                      can't be met; the message has the numbers and the hint the flag that helps.
+/// @retval kUsage       A selector matches no block, or requests contradict each other.
 Result<Plan> make_plan(const ModelSummary& model, const Hardware& hardware,
                        const PlanRequest& request);
 
