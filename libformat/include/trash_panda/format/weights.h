@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,37 +13,41 @@
 
 namespace trash_panda::format {
 
-/// Which elements of a weight share one scale.
+/// Which elements of a weight share one scale. "Leading dimensions" are all but the last two.
 enum class Granularity : std::uint8_t {
-  kTensor,  ///< One scale, shape [].
-  kRow,     ///< One per output channel, shape [out, 1].
-  kColumn,  ///< One per input channel, shape [1, in].
-  kBlock,   ///< One per `block_shape` tile, shape [ceil(out/bo), ceil(in/bi)].
+  kTensor,  ///< One scale for the whole weight, shape [].
+  kRow,     ///< One per slice along the first dimensions: [out, 1]; for weights of more than two
+            ///< dimensions [experts, 1, 1], [experts, out, 1] or, of a convolution, [out, 1, 1, 1].
+            ///< So the weight is as many equal contiguous runs as there are scales, one each.
+  kColumn,  ///< One per input channel: the leading dimensions, then [1, in].
+  kBlock,   ///< One per `block_shape` tile of the last two dimensions: the leading dimensions, then
+            ///< [ceil(out/bo), ceil(in/bi)]. Groups along a row are tiles of one row.
 };
 
 /// "tensor", "row", "column", "block".
 [[nodiscard]] std::string_view granularity_name(Granularity granularity);
 
-/// How a stored scale becomes the canonical one.
+/// How a stored scale becomes the canonical one. The order of elements stays unless stated.
 enum class ScaleTransform : std::uint8_t {
-  kWiden,   ///< F32 as it is; BF16 and F16 widened to F32, exactly; same order of elements.
-  kE8m0,    ///< Exponent codes to F32: 2^(code - 127), code 255 is NaN.
-  kCrop,    ///< As kWiden, but the stored grid has more rows or columns than the canonical one.
+  kWiden,  ///< F32 as it is; BF16 and F16 widened to F32, exactly; F64 rounded once.
+  kE8m0,   ///< Exponent codes (F8_E8M0 or U8) to F32: 2^(code - 127), code 255 is NaN.
+  kCrop,   ///< The last two dimensions of the stored grid are cut to those of the canonical one;
+           ///< elements by their stored dtype, as above.
 };
 
 /// The multiplicative scale of a weight: value = decoded payload * scale.
 struct WeightScale {
   std::size_t tensor_index;  ///< Of the stored scale, into Checkpoint::tensors().
   Granularity granularity;
-  Shape shape;        ///< Canonical shape, as listed at Granularity, with the weight's leading
-                      ///< dimensions before it where the weight has more than two.
+  Shape shape;        ///< Canonical shape, as listed at Granularity; F32.
   Shape block_shape;  ///< {rows, columns} of a tile; empty unless kBlock.
   ScaleTransform transform;
 };
 
 /// A data tensor with its companions, under its canonical form.
 struct Weight {
-  std::string name;          ///< As in the checkpoint.
+  std::string name;          ///< Of the parameter. The stored tensor has the same name, except
+                             ///< where a convention splits a parameter (torchao's X._weight_qdata).
   std::size_t tensor_index;  ///< Of the payload, into Checkpoint::tensors().
   Dtype dtype;               ///< Of the payload: differs from the stored one where fp8 lies in U8.
   std::optional<WeightScale> scale;
@@ -50,11 +56,13 @@ struct Weight {
   [[nodiscard]] std::string scale_name() const { return name + "_scale"; }
 };
 
-/// Every tensor of a checkpoint in exactly one place.
+/// Every tensor of a checkpoint in exactly one place: a weight, the scale of one, or ignored.
 struct WeightTable {
-  std::vector<Weight> weights;        ///< In the order of Checkpoint::tensors().
-  std::vector<std::size_t> ignored;   ///< Activation and cache scales, markers: not parameters.
-  std::vector<std::string> formats;   ///< Storage conventions found, e.g. "fp8 (scale per tensor)".
+  std::vector<Weight> weights;       ///< In the order of Checkpoint::tensors().
+  std::vector<std::size_t> ignored;  ///< Activation and cache scales, markers: not parameters.
+  std::map<std::string, std::string> aliases;  ///< Tied name → name of the stored tensor.
+  std::vector<std::string> formats;   ///< Storage conventions found, most bytes first, such as
+                                      ///< "fp8 (scale per tensor)" or "bf16".
   std::vector<std::string> warnings;  ///< One line each, naming the tensors.
 };
 
