@@ -1,0 +1,80 @@
+# shellcheck shell=bash
+# Builds: CMake presets into build/<preset>, the Python package into .venv/.
+
+# The same compiler cache serves every clone: paths are taken relative to the clone.
+if command -v ccache >/dev/null; then
+  export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+fi
+
+cmake_options() {
+  if ((with_cuda)); then
+    printf '%s\n' "-DTP_CUDA=AUTO" "-DTP_NVCC=$nvcc"
+  else
+    printf '%s\n' "-DTP_CUDA=OFF" "-DTP_NVCC="
+  fi
+}
+
+# under_preset PRESET COMMAND…: a thread-sanitized program of GCC before 14 dies at start where
+# the kernel randomises more than 28 bits of addresses (Ubuntu 24.04: 32), so it runs without.
+under_preset() {
+  local name=$1 bits
+  shift
+  bits=$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0)
+  if [[ $name == tsan ]] && ((bits > 28)) && setarch "$(uname -m)" -R true 2>/dev/null; then
+    setarch "$(uname -m)" -R "$@"
+  else
+    "$@"
+  fi
+}
+
+build_preset() {
+  local name=$1
+  local -a options
+  mapfile -t options < <(cmake_options)
+  step "configure-$name" "configure build/$name" cmake --preset "$name" "${options[@]}" &&
+    step "build-$name" "build build/$name with $jobs jobs" \
+      under_preset "$name" cmake --build --preset "$name" -j "$jobs"
+}
+
+# package_identity: a hash of all that the Python package is made from and how.
+package_identity() {
+  {
+    cmake_options
+    find CMakeLists.txt LICENSE README.md pyproject.toml cmake lib* apps python schemas man \
+      -type f ! -path '*/__pycache__/*' ! -path 'python/tests/*' ! -path 'python/demo/*' \
+      -print0 2>/dev/null | LC_ALL=C sort -z | xargs -0 sha256sum
+  } | sha256sum
+}
+
+build_package() {
+  local stamp identity
+  stamp=$venv/.installed-package
+  identity=$(package_identity)
+  if [[ -f $stamp && $(<"$stamp") == "$identity" && -x $venv/bin/trash-panda ]]; then
+    return 0
+  fi
+  local -a options settings=()
+  mapfile -t options < <(cmake_options)
+  for option in "${options[@]}"; do settings+=("-Ccmake.define.${option#-D}"); done
+  # Nothing is fetched: the build tools are in .venv already, and the package's own needs too.
+  CMAKE_BUILD_PARALLEL_LEVEL=$jobs step package "build the Python package into .venv" \
+    pip install --no-index --no-build-isolation --no-deps --force-reinstall \
+    "${settings[@]}" . || return
+  printf '%s' "$identity" >"$stamp"
+}
+
+build_all() {
+  build_preset "$preset" || die "the build of preset '$preset' failed"
+  build_package || die "the build of the Python package failed"
+  say "built: build/$preset, .venv/bin/trash-panda"
+}
+
+run_demo() {
+  say "run: $venv_python python/demo/minilm.py"
+  "$venv_python" python/demo/minilm.py
+}
+
+remove_outputs() {
+  say "remove build/ and .venv/"
+  rm -rf -- build "$venv"
+}

@@ -1,0 +1,52 @@
+# shellcheck shell=bash
+# Every check there is. A failed step does not stop the later ones: one run tells all. The
+# runners' own closing lines come last, together.
+
+failed_steps=()
+summaries=()
+
+# check NAME TITLE COMMAND…: a step whose failure is remembered.
+check() { step "$@" || failed_steps+=("$1"); }
+
+# keep_summary NAME PATTERN: keeps the last line of the step's log that matches, for the end.
+keep_summary() {
+  local line
+  line=$(grep -E -- "$2" "$log_folder/$1.log" 2>/dev/null | tail -n 1 || true)
+  [[ -z $line ]] || summaries+=("$line")
+}
+
+test_preset() {
+  local name=$1
+  build_preset "$name" || {
+    failed_steps+=("build-$name")
+    return 0
+  }
+  check "ctest-$name" "C++ tests of build/$name" \
+    under_preset "$name" ctest --preset "$name" -j "$jobs"
+  keep_summary "ctest-$name" '^[0-9]+% tests passed, '
+}
+
+test_python() {
+  local -a select=()
+  ((with_torch)) || select=(-m "not torch")
+  check pytest "Python tests" "$venv_python" -m pytest -q "${select[@]}" python/tests
+  keep_summary pytest '^(=+ )?[0-9]+ (passed|failed|skipped|error).* in '
+}
+
+run_tests() {
+  local start_us
+  start_us=$(now_us)
+  test_preset dev
+  build_package || failed_steps+=(package)
+  check lint "clang-format and clang-tidy" \
+    "$venv_python" scripts/lint.py --build build/dev --jobs "$jobs"
+  test_preset asan
+  test_preset tsan
+  test_python
+
+  say "all checks took $(seconds_since "$start_us")"
+  ((${#summaries[@]} == 0)) || printf '%s\n' "${summaries[@]}"
+  if ((${#failed_steps[@]})); then
+    die "failed: ${failed_steps[*]}" "logs: $root/$log_folder/<step>.log"
+  fi
+}
