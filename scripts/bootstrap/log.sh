@@ -47,10 +47,10 @@ step() {
     "$@" >>"$log_folder/$name.log" 2>&1 </dev/null || code=$?
   fi
   if ((code == 0)); then
-    say "$title: done in $(seconds_since "$start_us")"
+    say "… done in $(seconds_since "$start_us")"
     return 0
   fi
-  say "$title: FAILED (exit $code) after $(seconds_since "$start_us")"
+  say "FAILED after $(seconds_since "$start_us"), exit $code: $title"
   if ((!verbose)); then
     tail -n 40 "$log_folder/$name.log" | sed 's/^/    | /' >&2
   fi
