@@ -15,12 +15,21 @@
 
 namespace trash_panda::format {
 
+/// Value of the manifest's member "format".
+inline constexpr std::string_view kPackFormat = "trash-panda/pack";
 /// Version of the pack format that this code writes. Readers refuse any other.
 inline constexpr std::uint32_t kPackVersion = 1;
 
 /// Name of the file whose presence makes a folder a pack; written last.
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kPackPlanName = "plan.toml";
+
+/// Names of the U8 tensors that cover padding in the shards begin with this: safetensors allows no
+/// holes. They are not listed in the manifest, and no tensor of a model may be called so.
+inline constexpr std::string_view kPadPrefix = "__pad__.";
+
+/// Codec of extents that are stored as they are: the only one of version 1 so far.
+inline constexpr std::string_view kCodecRaw = "raw";
 
 /// How the scale of a packed weight is laid out; the scale itself is the tensor
 /// `<name>_scale` of the same extent.
@@ -47,14 +56,14 @@ inline constexpr std::uint64_t kTensorAlignment = 256;
 
 /// One block's bytes (or a group of base tensors), contiguous and page-aligned in a shard.
 struct PackedExtent {
-  std::string name;      ///< Of the block ("model.layers.0"), or of the base extent.
+  std::string name;  ///< Of the block ("model.layers.0"), or of the base extent.
   Tier tier;
-  std::uint32_t shard_index;   ///< Into Manifest::shards.
-  std::uint64_t offset_bytes;  ///< From the start of the shard; a multiple of the page size.
-  std::uint64_t stored_bytes;  ///< A multiple of the page size.
-  std::uint64_t raw_bytes;     ///< When decoded; equals stored_bytes for codec "raw".
-  std::string codec;           ///< "raw".
-  std::string checksum;        ///< xxh3-128 of the stored bytes, hex.
+  std::uint32_t shard_index;          ///< Into Manifest::shards.
+  std::uint64_t offset_bytes;         ///< From the start of the shard; a multiple of the page size.
+  std::uint64_t stored_bytes;         ///< A multiple of the page size.
+  std::uint64_t raw_bytes;            ///< When decoded; equals stored_bytes for codec "raw".
+  std::string codec;                  ///< "raw".
+  std::string checksum;               ///< xxh3-128 of the stored bytes, hex.
   std::vector<PackedTensor> tensors;  ///< By offset.
 };
 
@@ -62,7 +71,7 @@ struct PackedExtent {
 struct PackedShard {
   std::string name;
   std::uint64_t size_bytes;
-  std::uint64_t header_bytes;    ///< Length field, header and its padding: where the data start.
+  std::uint64_t header_bytes;   ///< Length field, header and its padding: where the data start.
   std::string header_checksum;  ///< xxh3-128 of the first header_bytes, hex.
 };
 
@@ -88,13 +97,14 @@ struct Manifest {
 /// Writes the manifest as JSON, deterministically: equal manifests give equal bytes.
 [[nodiscard]] std::string write_manifest(const Manifest& manifest);
 
-/// Reads and validates a manifest: version, known codecs and dtypes, sizes that agree with shapes,
-/// tensors inside their extents, extents inside their shards and not overlapping, unique names,
-/// shard names without a path.
+/// Reads and validates a manifest: its own checksum, version, known codecs and dtypes, sizes that
+/// agree with shapes, tensors inside their extents, extents that cover their shards without hole or
+/// overlap, scales that fit their weights, unique names, shard names without a path.
 ///
 /// @param where  Name of the file, for messages.
 /// @retval kCorrupt      The manifest is damaged; the message says where.
-/// @retval kUnsupported  A newer version, or a codec that is not known here.
+/// @retval kUnsupported  Another version, or a codec, dtype or feature that is not known here.
+/// @see docs/pack_format.md
 Result<Manifest> parse_manifest(std::string_view text, std::string_view where);
 
 /// Reads `<pack>/manifest.json` and checks that every shard is there with its size.

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <simdjson.h>
+
+#include "trash_panda/base/error.h"
+
+namespace trash_panda::format {
+
+/// A place in a JSON document, for messages: kept as links, put into words only when needed.
+struct JsonPlace {
+  static constexpr std::size_t kNoIndex = static_cast<std::size_t>(-1);
+
+  const JsonPlace* parent = nullptr;  ///< Null at the root, whose `key` is the file's name.
+  std::string_view key;
+  std::size_t index = kNoIndex;  ///< Element of the array `key`.
+
+  /// "model.panda/manifest.json: extents[3].tensors[0]".
+  [[nodiscard]] std::string to_string() const;
+};
+
+/// An error at a place of a document: kCorrupt with reason "schema".
+Error json_error(const JsonPlace& place, std::string_view what);
+
+/// Strict reading of one JSON object: every getter fails by name when the member is missing or of
+/// another type, and a key that stands twice is refused, since two readers might not agree on it.
+class JsonObject {
+ public:
+  /// @param place  Outlives the object.
+  static Result<JsonObject> open(simdjson::dom::element element, const JsonPlace& place);
+
+  [[nodiscard]] bool has(std::string_view key) const;
+  [[nodiscard]] Result<std::uint64_t> number(std::string_view key) const;
+  [[nodiscard]] Result<std::string_view> text(std::string_view key) const;
+  /// 32 lower-case hex digits.
+  [[nodiscard]] Result<std::string_view> checksum(std::string_view key) const;
+  [[nodiscard]] Result<simdjson::dom::array> array(std::string_view key) const;
+  [[nodiscard]] Result<simdjson::dom::element> element(std::string_view key) const;
+  [[nodiscard]] simdjson::dom::object members() const { return object_; }
+  [[nodiscard]] const JsonPlace& place() const { return *place_; }
+  /// The error that member `key` is not as it should be.
+  [[nodiscard]] Error error(std::string_view key, std::string_view what) const;
+
+ private:
+  JsonObject(simdjson::dom::object object, const JsonPlace& place)
+      : object_(object), place_(&place) {}
+
+  simdjson::dom::object object_;
+  const JsonPlace* place_;
+};
+
+}  // namespace trash_panda::format

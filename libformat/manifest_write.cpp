@@ -1,0 +1,123 @@
+#include <span>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "trash_panda/format/checksum.h"
+#include "trash_panda/format/manifest.h"
+
+#include "manifest_check.h"
+
+namespace trash_panda::format {
+
+namespace {
+
+// The layout between lines and within them is made here, one tensor a line, so that a manifest can
+// be read, searched and compared by people; the library writes the values.
+using Json = nlohmann::ordered_json;
+
+std::string dump(const Json& value) {
+  // Paths need not be UTF-8; what is not is replaced rather than refused. Names are UTF-8 already.
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+/// Without the closing brace, so that more members can follow.
+std::string dump_open(const Json& object) {
+  std::string text = dump(object);
+  text.pop_back();
+  return text;
+}
+
+/// "[\n<item>,\n<item>\n<indent>]", or "[]".
+template <class Items, class Write>
+std::string lines(const Items& items, std::string_view indent, Write&& write) {
+  std::string text = "[";
+  bool is_first = true;
+  for (const auto& item : items) {
+    text += is_first ? "\n" : ",\n";
+    is_first = false;
+    text += indent;
+    text += "  ";
+    text += write(item);
+  }
+  if (!is_first) {
+    text += '\n';
+    text += indent;
+  }
+  text += ']';
+  return text;
+}
+
+std::string write_tensor(const PackedTensor& tensor) {
+  Json json = {{"name", tensor.name},
+               {"dtype", dtype_name(tensor.dtype)},
+               {"shape", tensor.shape},
+               {"offset_bytes", tensor.offset_bytes},
+               {"size_bytes", tensor.size_bytes}};
+  if (tensor.is_scale) {
+    json["role"] = "scale";
+  }
+  if (tensor.scale) {
+    Json scale = {{"granularity", granularity_name(tensor.scale->granularity)}};
+    if (!tensor.scale->block_shape.empty()) {
+      scale["block_shape"] = tensor.scale->block_shape;
+    }
+    scale["source_name"] = tensor.scale->source_name;
+    json["scale"] = scale;
+  }
+  return dump(json);
+}
+
+std::string write_extent(const PackedExtent& extent) {
+  const Json head = {{"name", extent.name},
+                     {"tier", tier_name(extent.tier)},
+                     {"shard", extent.shard_index},
+                     {"offset_bytes", extent.offset_bytes},
+                     {"stored_bytes", extent.stored_bytes},
+                     {"raw_bytes", extent.raw_bytes},
+                     {"codec", extent.codec},
+                     {"xxh3_128", extent.checksum}};
+  return fmt::format("{},\"tensors\":{}}}", dump_open(head),
+                     lines(extent.tensors, "    ", write_tensor));
+}
+
+std::string write_shard(const PackedShard& shard) {
+  return dump({{"name", shard.name},
+               {"size_bytes", shard.size_bytes},
+               {"header_bytes", shard.header_bytes},
+               {"header_xxh3_128", shard.header_checksum}});
+}
+
+std::string write_source_file(const SourceFile& file) {
+  return dump({{"name", file.name}, {"size_bytes", file.size_bytes}});
+}
+
+}  // namespace
+
+std::string seal_manifest(std::string text) {
+  const std::string checksum = checksum_hex(std::as_bytes(std::span(text)));
+  text += fmt::format("  \"{}\": \"{}\"\n}}\n", kManifestChecksumKey, checksum);
+  return text;
+}
+
+std::string write_manifest(const Manifest& manifest) {
+  std::string text = "{\n";
+  const auto add = [&text](std::string_view key, std::string_view value) {
+    text += fmt::format("  \"{}\": {},\n", key, value);
+  };
+  add("format", dump(kPackFormat));
+  add("version", dump(kPackVersion));
+  add("required_features", "[]");
+  add("generator", dump(manifest.generator));
+  add("page_bytes", dump(manifest.page_bytes));
+  add("source_path", dump(manifest.source_path));
+  add("source_fingerprint", dump(manifest.source_fingerprint));
+  add("source_files", lines(manifest.source_files, "  ", write_source_file));
+  add("plan_xxh3_128", dump(manifest.plan_checksum));
+  add("shards", lines(manifest.shards, "  ", write_shard));
+  add("extents", lines(manifest.extents, "  ", write_extent));
+  add("aliases", dump(Json(manifest.aliases)));
+  return seal_manifest(std::move(text));
+}
+
+}  // namespace trash_panda::format
