@@ -1,0 +1,320 @@
+#include "trash_panda/runtime/io_engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trash_panda/base/aligned_buffer.h"
+
+#include "format/support/checkpoint_builder.h"
+
+namespace trash_panda::runtime {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Makes an engine; the suite below is the contract that each of them keeps.
+using EngineFactory = std::function<Result<std::unique_ptr<IoEngine>>()>;
+
+struct EngineCase {
+  std::string name;
+  EngineFactory make;
+  ReadMode mode;
+};
+
+std::vector<std::byte> pattern(std::size_t size_bytes) {
+  std::vector<std::byte> bytes(size_bytes);
+  std::uint32_t state = 1;
+  for (std::byte& byte : bytes) {
+    state = state * 1664525 + 1013904223;
+    byte = static_cast<std::byte>(state >> 24);
+  }
+  return bytes;
+}
+
+/// Results of many reads, waited for together.
+class Collector {
+ public:
+  std::function<void(Result<void>)> expect_one() {
+    const std::lock_guard lock(mutex_);
+    ++expected_;
+    return [this](Result<void> result) {
+      const std::lock_guard done_lock(mutex_);
+      results_.push_back(std::move(result));
+      arrived_.notify_all();
+    };
+  }
+
+  std::vector<Result<void>> wait() {
+    std::unique_lock lock(mutex_);
+    arrived_.wait(lock, [this] { return results_.size() >= expected_; });
+    return results_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::size_t expected_ = 0;
+  std::vector<Result<void>> results_;
+};
+
+class IoEngineContract : public ::testing::TestWithParam<EngineCase> {
+ protected:
+  /// Writes a file of the pattern and opens it in the mode of the case.
+  File open_pattern(std::size_t size_bytes) {
+    expected_ = pattern(size_bytes);
+    path_ = folder_ / "data.bin";
+    std::ofstream(path_, std::ios::binary)
+        .write(reinterpret_cast<const char*>(expected_.data()),
+               static_cast<std::streamsize>(size_bytes));
+    auto file = File::open(path_, GetParam().mode);
+    EXPECT_TRUE(file) << file.error().message();
+    return *std::move(file);
+  }
+
+  std::unique_ptr<IoEngine> make_engine() {
+    auto engine = GetParam().make();
+    EXPECT_TRUE(engine) << engine.error().message();
+    return *std::move(engine);
+  }
+
+  trash_panda::testing::TempDir folder_;
+  std::filesystem::path path_;
+  std::vector<std::byte> expected_;
+};
+
+struct Range {
+  std::uint64_t offset_bytes;
+  std::uint64_t size_bytes;
+};
+
+TEST_P(IoEngineContract, ReadsEveryAlignmentAndSize) {
+  constexpr std::size_t kFileBytes = 3 * 1024 * 1024;
+  const File file = open_pattern(kFileBytes);
+  std::vector<Range> ranges = {
+      {0, 4096}, {4096, 8192}, {kFileBytes - 4096, 4096}, {0, kFileBytes}, {8192, 1024 * 1024}};
+  if (file.mode() == ReadMode::kBuffered) {
+    for (const std::uint64_t offset_bytes : {1U, 3U, 511U, 513U, 4095U, 4097U}) {
+      for (const std::uint64_t size_bytes : {1U, 2U, 7U, 511U, 512U, 513U, 4097U, 1048577U}) {
+        ranges.push_back({offset_bytes, size_bytes});
+      }
+    }
+  }
+  auto engine = make_engine();
+  std::deque<AlignedBuffer> buffers;
+  std::vector<std::span<std::byte>> targets;
+  Collector collector;
+  for (const Range& range : ranges) {
+    buffers.push_back(*AlignedBuffer::create(range.size_bytes));
+    targets.push_back(buffers.back().span().first(range.size_bytes));
+    engine->submit({&file, range.offset_bytes, targets.back(), collector.expect_one()});
+  }
+  for (const Result<void>& result : collector.wait()) {
+    EXPECT_TRUE(result) << result.error().message();
+  }
+  for (std::size_t at = 0; at < ranges.size(); ++at) {
+    const auto from = expected_.begin() + static_cast<std::ptrdiff_t>(ranges[at].offset_bytes);
+    EXPECT_TRUE(std::equal(targets[at].begin(), targets[at].end(), from))
+        << ranges[at].size_bytes << " bytes at " << ranges[at].offset_bytes;
+  }
+}
+
+TEST_P(IoEngineContract, ReadsManyPiecesIntoOneBuffer) {
+  constexpr std::size_t kPieceBytes = 4096;
+  constexpr std::size_t kPieces = 512;
+  const File file = open_pattern(kPieces * kPieceBytes);
+  auto engine = make_engine();
+  const AlignedBuffer buffer = *AlignedBuffer::create(kPieces * kPieceBytes);
+  Collector collector;
+  for (std::size_t piece = 0; piece < kPieces; ++piece) {
+    engine->submit({&file, piece * kPieceBytes,
+                    buffer.span().subspan(piece * kPieceBytes, kPieceBytes),
+                    collector.expect_one()});
+  }
+  EXPECT_EQ(collector.wait().size(), kPieces);
+  EXPECT_TRUE(std::ranges::equal(buffer.span(), expected_));
+}
+
+TEST_P(IoEngineContract, ReadsNothingSuccessfully) {
+  const File file = open_pattern(4096);
+  auto engine = make_engine();
+  Collector collector;
+  engine->submit({&file, 0, {}, collector.expect_one()});
+  EXPECT_TRUE(collector.wait().front());
+}
+
+TEST_P(IoEngineContract, ReadsFromSeveralFilesAtOnce) {
+  const File first = open_pattern(64 * 4096);
+  const std::vector<std::byte> expected = expected_;
+  const File second = open_pattern(64 * 4096);
+  auto engine = make_engine();
+  const AlignedBuffer buffer = *AlignedBuffer::create(128 * 4096);
+  Collector collector;
+  for (std::size_t page = 0; page < 64; ++page) {
+    engine->submit(
+        {&first, page * 4096, buffer.span().subspan(page * 4096, 4096), collector.expect_one()});
+    engine->submit({&second, page * 4096, buffer.span().subspan((64 + page) * 4096, 4096),
+                    collector.expect_one()});
+  }
+  collector.wait();
+  EXPECT_TRUE(std::ranges::equal(buffer.span().first(64 * 4096), expected));
+  EXPECT_TRUE(std::ranges::equal(buffer.span().last(64 * 4096), expected_));
+}
+
+TEST_P(IoEngineContract, EndOfFileInsideTheRangeIsTruncated) {
+  const File file = open_pattern(2 * 4096);
+  auto engine = make_engine();
+  const AlignedBuffer buffer = *AlignedBuffer::create(2 * 4096);
+  Collector collector;
+  engine->submit({&file, 4096, buffer.span(), collector.expect_one()});
+  const Result<void> result = collector.wait().front();
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code(), ErrorCode::kCorrupt);
+  EXPECT_EQ(result.error().reason(), "truncated");
+  EXPECT_EQ(result.error().message(),
+            printable(path_) + " ends at 8192 bytes, but 8192 bytes at 4096 are needed");
+}
+
+TEST_P(IoEngineContract, FileThatShrankIsTruncated) {
+  const File file = open_pattern(16 * 4096);
+  std::filesystem::resize_file(path_, 4096);
+  auto engine = make_engine();
+  const AlignedBuffer buffer = *AlignedBuffer::create(16 * 4096);
+  Collector collector;
+  engine->submit({&file, 0, buffer.span(), collector.expect_one()});
+  const Result<void> result = collector.wait().front();
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().reason(), "truncated");
+}
+
+TEST_P(IoEngineContract, RefusedReadNamesOffsetBytesAndCause) {
+  const File closed;  // Its descriptor is -1: the system refuses with EBADF.
+  auto engine = make_engine();
+  const AlignedBuffer buffer = *AlignedBuffer::create(4096);
+  Collector collector;
+  engine->submit({&closed, 12288, buffer.span(), collector.expect_one()});
+  const Result<void> result = collector.wait().front();
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code(), ErrorCode::kFailed);
+  EXPECT_THAT(result.error().message(), HasSubstr("4096 bytes at 12288"));
+  EXPECT_THAT(result.error().message(), HasSubstr("Bad file descriptor"));
+}
+
+TEST_P(IoEngineContract, FailedReadDoesNotDisturbOthers) {
+  const File file = open_pattern(32 * 4096);
+  auto engine = make_engine();
+  const AlignedBuffer buffer = *AlignedBuffer::create(33 * 4096);
+  Collector collector;
+  for (std::size_t page = 0; page < 33; ++page) {
+    engine->submit(
+        {&file, page * 4096, buffer.span().subspan(page * 4096, 4096), collector.expect_one()});
+  }
+  const std::vector<Result<void>> results = collector.wait();
+  EXPECT_EQ(std::ranges::count_if(results, [](const auto& result) { return !result; }), 1);
+  EXPECT_TRUE(std::ranges::equal(buffer.span().first(32 * 4096), expected_));
+}
+
+TEST_P(IoEngineContract, DestroyingCompletesEveryReadOnce) {
+  constexpr std::size_t kReads = 2000;
+  const File file = open_pattern(256 * 4096);
+  const AlignedBuffer buffer = *AlignedBuffer::create(256 * 4096);
+  std::atomic<std::size_t> done = 0;
+  std::atomic<std::size_t> given_up = 0;
+  auto engine = make_engine();
+  for (std::size_t at = 0; at < kReads; ++at) {
+    const std::size_t page = at % 256;
+    engine->submit({&file, page * 4096, buffer.span().subspan(page * 4096, 4096),
+                    [&](const Result<void>& result) {
+                      if (result) {
+                        ++done;
+                      } else if (result.error().code() == ErrorCode::kInterrupted) {
+                        ++given_up;
+                      }
+                    }});
+  }
+  engine.reset();
+  EXPECT_EQ(done + given_up, kReads);
+}
+
+TEST_P(IoEngineContract, DestroyingGivesUpWhatHasNotBegun) {
+  const File file = open_pattern(4096);
+  const AlignedBuffer buffer = *AlignedBuffer::create(4096);
+  // The first completions hold every thread until the engine is being destroyed.
+  std::atomic<bool> is_closing = false;
+  std::atomic<std::size_t> given_up = 0;
+  auto engine = make_engine();
+  constexpr std::size_t kBlockers = 64;
+  for (std::size_t at = 0; at < kBlockers; ++at) {
+    engine->submit({&file, 0, buffer.span(), [&](const Result<void>& result) {
+                      while (!is_closing) {
+                        std::this_thread::yield();
+                      }
+                      given_up += !result && result.error().code() == ErrorCode::kInterrupted;
+                    }});
+  }
+  std::thread closer([&] { engine.reset(); });
+  // The destructor can't return before the flag is set; it only needs to have begun.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  is_closing = true;
+  closer.join();
+  EXPECT_GT(given_up, 0U);
+}
+
+TEST_P(IoEngineContract, CompletionMaySubmitTheNextRead) {
+  const File file = open_pattern(8 * 4096);
+  const AlignedBuffer buffer = *AlignedBuffer::create(8 * 4096);
+  auto engine = make_engine();
+  Collector collector;
+  std::vector<std::function<void(Result<void>)>> last = {collector.expect_one()};
+  std::function<void(std::size_t)> read_page = [&](std::size_t page) {
+    engine->submit({&file, page * 4096, buffer.span().subspan(page * 4096, 4096),
+                    [&, page](Result<void> result) {
+                      if (result && page + 1 < 8) {
+                        read_page(page + 1);
+                      } else {
+                        last.front()(std::move(result));
+                      }
+                    }});
+  };
+  read_page(0);
+  EXPECT_TRUE(collector.wait().front());
+  EXPECT_TRUE(std::ranges::equal(buffer.span(), expected_));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Engines, IoEngineContract,
+    ::testing::Values(
+        EngineCase{"Pread1Buffered", [] { return make_pread_engine(1); }, ReadMode::kBuffered},
+        EngineCase{"Pread4Buffered", [] { return make_pread_engine(4); }, ReadMode::kBuffered},
+        EngineCase{"Pread1Direct", [] { return make_pread_engine(1); }, ReadMode::kDirect},
+        EngineCase{"Pread4Direct", [] { return make_pread_engine(4); }, ReadMode::kDirect}),
+    [](const auto& tested) { return tested.param.name; });
+
+TEST(MakePreadEngine, SaysWhatItIs) {
+  EXPECT_EQ((*make_pread_engine(3))->description(), "pread x3");
+}
+
+TEST(MakePreadEngine, RefusesZeroAndTooManyThreads) {
+  for (const unsigned count : {0U, 257U}) {
+    const auto engine = make_pread_engine(count);
+    ASSERT_FALSE(engine);
+    EXPECT_EQ(engine.error().code(), ErrorCode::kUsage);
+    EXPECT_EQ(engine.error().to_string(),
+              std::to_string(count) + " read threads were asked for; 1 to 256 are possible");
+  }
+}
+
+}  // namespace
+}  // namespace trash_panda::runtime
