@@ -1,14 +1,13 @@
 #include "trash_panda/base/file.h"
 
 #include <cerrno>
+#include <fcntl.h>
 #include <fstream>
 #include <sstream>
-#include <utility>
-
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -65,7 +64,9 @@ Result<File> File::open(const std::filesystem::path& path, ReadMode mode) {
   return file;
 }
 
-File::File(File&& other) noexcept { *this = std::move(other); }
+File::File(File&& other) noexcept {
+  *this = std::move(other);
+}
 
 File& File::operator=(File&& other) noexcept {
   std::swap(fd_, other.fd_);
@@ -92,9 +93,9 @@ Result<std::uint64_t> File::read_at(std::uint64_t offset_bytes, std::span<std::b
       continue;
     }
     if (got < 0) {
-      return std::unexpected(Error::from_errno(
-          errno, fmt::format("reading {} bytes at {} of {} failed", rest.size(),
-                             offset_bytes + done_bytes, printable(path_))));
+      return std::unexpected(
+          Error::from_errno(errno, fmt::format("reading {} bytes at {} of {} failed", rest.size(),
+                                               offset_bytes + done_bytes, printable(path_))));
     }
     if (got == 0) {
       break;
@@ -112,31 +113,13 @@ Result<std::uint64_t> File::read_at(std::uint64_t offset_bytes, std::span<std::b
 Result<void> File::read_exact_at(std::uint64_t offset_bytes, std::span<std::byte> target) const {
   TP_ASSIGN_OR_RETURN(const std::uint64_t got_bytes, read_at(offset_bytes, target));
   if (got_bytes != target.size()) {
-    return std::unexpected(Error(ErrorCode::kCorrupt,
-                                 fmt::format("{} ends at {} bytes, but {} bytes at {} are needed",
-                                             printable(path_), offset_bytes + got_bytes,
-                                             target.size(), offset_bytes))
-                               .with_reason("truncated"));
+    return std::unexpected(
+        Error(ErrorCode::kCorrupt,
+              fmt::format("{} ends at {} bytes, but {} bytes at {} are needed", printable(path_),
+                          offset_bytes + got_bytes, target.size(), offset_bytes))
+            .with_reason("truncated"));
   }
   return {};
-}
-
-std::string printable(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (const char c : text) {
-    const auto code = static_cast<unsigned char>(c);
-    if (code < 0x20 || code == 0x7f) {
-      out += fmt::format("\\x{:02x}", code);
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
-std::string printable(const std::filesystem::path& path) {
-  return printable(std::string_view(path.native()));
 }
 
 std::string filesystem_name(const std::filesystem::path& path) {

@@ -34,9 +34,9 @@ pip() {
 make_venv() {
   find_python || die "no Python 3.10 or newer with the venv module and Python.h was found" \
     "on Debian and Ubuntu: apt-get install -y python3 python3-venv python3-dev"
-  local stamp identity
-  stamp=$venv/.made-for
-  identity="$root|$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable), sys.version)')"
+  local stamp=$venv/.made-for identity
+  identity=$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable), sys.version)')
+  identity="$root|$identity"
   if [[ -x $venv_python && -f $stamp && $(<"$stamp") == "$identity" ]] &&
     "$venv_python" -c 'import sys' 2>/dev/null; then
     return 0

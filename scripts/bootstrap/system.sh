@@ -39,7 +39,8 @@ install_system_packages() {
       "then run the same command with --no-system"
   fi
   is_supported_system ||
-    say "note: '$(system_name)' is not Debian 12, Debian 13 or Ubuntu 24.04; trying the same packages"
+    say "note: '$(system_name)' is not Debian 12, Debian 13 or Ubuntu 24.04;" \
+      "trying the same packages"
   mapfile -t missing < <(missing_packages "${needed[@]}")
   ((${#missing[@]})) || return 0
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "trash_panda/base/error.h"
+#include "trash_panda/base/printable.h"
 
 namespace trash_panda {
 
@@ -69,14 +70,6 @@ class File {
   ReadMode mode_ = ReadMode::kBuffered;
   DirectAlignment alignment_;
 };
-
-/// Path for messages: non-printable bytes escaped, so that one message stays one line.
-std::string printable(const std::filesystem::path& path);
-/// The same for a name or any text that came from a file.
-std::string printable(std::string_view text);
-/// Else a std::string would be as near to a path as to a view.
-inline std::string printable(const std::string& text) { return printable(std::string_view(text)); }
-inline std::string printable(const char* text) { return printable(std::string_view(text)); }
 
 /// Name of the filesystem that holds `path` ("ext4", "tmpfs", "nfs", "9p" …), "unknown" if the
 /// system doesn't tell. For messages.
