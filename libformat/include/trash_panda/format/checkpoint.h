@@ -8,11 +8,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "trash_panda/base/error.h"
 #include "trash_panda/base/file.h"
+#include "trash_panda/format/name_index.h"
 #include "trash_panda/format/tensor_record.h"
 
 namespace trash_panda::format {
@@ -22,7 +22,7 @@ struct CheckpointFile {
   std::string name;            ///< Relative to the checkpoint's folder, as the index spells it.
   std::filesystem::path path;  ///< Where it was opened.
   std::uint64_t size_bytes = 0;
-  std::uint64_t data_offset_bytes = 0;           ///< Where the data section starts.
+  std::uint64_t data_offset_bytes = 0;          ///< Where the data section starts.
   std::map<std::string, std::string> metadata;  ///< `__metadata__` of this file.
 };
 
@@ -74,7 +74,7 @@ class Checkpoint {
   std::vector<CheckpointFile> files_;
   std::vector<File> open_files_;  ///< Same indexes as files_.
   std::vector<TensorRecord> tensors_;
-  std::unordered_map<std::string_view, std::size_t> index_by_name_;  ///< Views into tensors_.
+  NameIndex index_by_name_;  ///< Of tensors_.
   std::string fingerprint_;
   std::vector<std::string> notes_;
 };

@@ -22,7 +22,8 @@ inline constexpr std::uint64_t kHeaderBytesMax = 100'000'000;
 
 /// What a header says: its tensors in the order of their data, and `__metadata__`.
 struct SafetensorsHeader {
-  std::vector<TensorRecord> tensors;  ///< `file_index` is 0; offsets are from the start of the file.
+  std::vector<TensorRecord>
+      tensors;  ///< `file_index` is 0; offsets are from the start of the file.
   std::map<std::string, std::string> metadata;
 };
 
@@ -37,7 +38,8 @@ struct SafetensorsHeader {
 /// @retval kCorrupt      Too short, or the header would reach past the end of the file.
 /// @retval kUnsupported  Longer than kHeaderBytesMax, or another format.
 /// @see safetensors, README section "Format": 8 bytes, unsigned, little-endian.
-Result<std::uint64_t> read_header_size(std::span<const std::byte> head, std::uint64_t file_size_bytes);
+Result<std::uint64_t> read_header_size(std::span<const std::byte> head,
+                                       std::uint64_t file_size_bytes);
 
 /// Parses and validates a header by every rule of the reference reader, and some that it leaves
 /// out: duplicate names are refused, truncated and trailing are told apart with both sizes.

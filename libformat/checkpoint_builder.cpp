@@ -1,0 +1,202 @@
+#include "checkpoint_builder.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trash_panda/base/file.h"
+
+#include "header_layout.h"
+#include "header_parser.h"
+
+namespace trash_panda::format {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Bytes read of a file before its header's length is known: most headers of shards fit, so that
+/// one read does.
+constexpr std::uint64_t kFirstReadBytes = 128 * 1024;
+
+/// Most names that one message lists.
+constexpr std::size_t kListedMax = 10;
+
+std::string list_names(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kListedMax); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", quote_name(names[i]));
+  }
+  if (names.size() > kListedMax) {
+    text += fmt::format(" and {} more", names.size() - kListedMax);
+  }
+  return text;
+}
+
+}  // namespace
+
+CheckpointBuilder::CheckpointBuilder(fs::path path) {
+  checkpoint_.path_ = std::move(path);
+}
+
+Result<SafetensorsHeader> CheckpointBuilder::read_header(const File& file, std::string_view name) {
+  const std::uint64_t first_bytes = std::min(file.size_bytes(), kFirstReadBytes);
+  if (buffer_.size() < kFirstReadBytes + kJsonPaddingBytes) {
+    buffer_.resize(kFirstReadBytes + kJsonPaddingBytes);
+  }
+  TP_RETURN_IF_ERROR(file.read_exact_at(0, std::span(buffer_).first(first_bytes)));
+  TP_ASSIGN_OR_RETURN(const std::uint64_t header_bytes,
+                      read_header_size(std::span(buffer_).first(first_bytes), file.size_bytes()));
+  const std::uint64_t end_bytes = kLengthFieldBytes + header_bytes;
+  if (buffer_.size() < end_bytes + kJsonPaddingBytes) {
+    buffer_.resize(end_bytes + kJsonPaddingBytes);
+  }
+  if (end_bytes > first_bytes) {
+    TP_RETURN_IF_ERROR(file.read_exact_at(
+        first_bytes, std::span(buffer_).subspan(first_bytes, end_bytes - first_bytes)));
+  }
+  const std::string_view text(reinterpret_cast<const char*>(buffer_.data()) + kLengthFieldBytes,
+                              header_bytes);
+  const std::string frame = fmt::format("{}\n{}\n{}\n", name.size(), name, file.size_bytes());
+  fingerprint_.update(std::as_bytes(std::span(frame)));
+  fingerprint_.update(std::span(buffer_).first(end_bytes));
+  return parse_padded_header(parser_, text, buffer_.size() - kLengthFieldBytes, file.size_bytes());
+}
+
+Result<void> CheckpointBuilder::add_file(const fs::path& path, std::string_view name) {
+  TP_ASSIGN_OR_RETURN(File file, File::open(path));
+  Result<SafetensorsHeader> header = read_header(file, name);
+  if (!header) {
+    return std::unexpected(std::move(header).error().with_context(printable(path)));
+  }
+  // Data are dense and end with the file: the section's start follows from both sizes.
+  std::uint64_t data_bytes = 0;
+  for (const TensorRecord& tensor : header->tensors) {
+    data_bytes += tensor.size_bytes;
+  }
+  const auto file_index = static_cast<std::uint32_t>(checkpoint_.files_.size());
+  for (TensorRecord& tensor : header->tensors) {
+    tensor.file_index = file_index;
+    checkpoint_.tensors_.push_back(std::move(tensor));
+  }
+  checkpoint_.files_.push_back({.name = std::string(name),
+                                .path = path,
+                                .size_bytes = file.size_bytes(),
+                                .data_offset_bytes = file.size_bytes() - data_bytes,
+                                .metadata = std::move(header->metadata)});
+  checkpoint_.open_files_.push_back(std::move(file));
+  return {};
+}
+
+Result<void> CheckpointBuilder::check_shards_exist(const fs::path& folder, const IndexFile& index) {
+  std::vector<std::string> missing;
+  for (const std::string& shard : index.shards) {
+    std::error_code ignored;
+    if (!fs::exists(folder / shard, ignored)) {
+      missing.push_back(shard);
+    }
+  }
+  if (missing.empty()) {
+    return {};
+  }
+  return std::unexpected(
+      Error(ErrorCode::kMissing,
+            fmt::format("{} of {} shards that the index lists are missing: {}", missing.size(),
+                        index.shards.size(), list_names(missing)))
+          .with_reason("missing_shard")
+          .with_hint("download the missing files"));
+}
+
+Result<void> CheckpointBuilder::keep_listed(const IndexFile& index) {
+  const auto listed_at = [&](std::size_t i) { return std::string_view(index.entries[i].tensor); };
+  const NameIndex listed(index.entries.size(), listed_at);
+  std::vector<bool> is_found(index.entries.size());
+  std::vector<std::string> strays;
+  std::erase_if(checkpoint_.tensors_, [&](const TensorRecord& tensor) {
+    const auto entry = listed.find(tensor.name, listed_at);
+    if (entry && index.entries[*entry].shard_index == tensor.file_index) {
+      is_found[*entry] = true;
+      return false;
+    }
+    strays.push_back(tensor.name);
+    return true;
+  });
+  const auto lost = std::ranges::find(is_found, false);
+  if (lost != is_found.end()) {
+    const IndexEntry& entry =
+        index.entries[static_cast<std::size_t>(std::distance(is_found.begin(), lost))];
+    return std::unexpected(
+        Error(ErrorCode::kCorrupt,
+              fmt::format("the index lists tensor {} in {}, which does not have it",
+                          quote_name(entry.tensor), quote_name(index.shards[entry.shard_index])))
+            .with_reason("missing_tensor")
+            .with_hint("index and shards are not of one version: download both again"));
+  }
+  if (!strays.empty()) {
+    add_note(
+        fmt::format("{} tensors of the shards are not listed by the index and are left out: {}",
+                    strays.size(), list_names(strays)));
+  }
+  return {};
+}
+
+void CheckpointBuilder::compare_total(const IndexFile& index) {
+  const auto total_bytes = static_cast<double>(checkpoint_.total_bytes());
+  if (index.total_size && *index.total_size != total_bytes) {
+    add_note(fmt::format("the index says total_size {:.0f}, the tensors have {:.0f} bytes",
+                         *index.total_size, total_bytes));
+  }
+}
+
+Result<void> CheckpointBuilder::add_index(const fs::path& index_path) {
+  const auto add = [&]() -> Result<void> {
+    TP_ASSIGN_OR_RETURN(const File file, File::open(index_path));
+    if (file.size_bytes() > kIndexBytesMax) {
+      return std::unexpected(Error(ErrorCode::kUnsupported,
+                                   fmt::format("index of {} bytes is longer than the limit of {}",
+                                               file.size_bytes(), kIndexBytesMax))
+                                 .with_reason("index"));
+    }
+    std::string text(file.size_bytes(), '\0');
+    TP_RETURN_IF_ERROR(file.read_exact_at(0, std::as_writable_bytes(std::span(text))));
+    TP_ASSIGN_OR_RETURN(const IndexFile index, parse_index(text));
+    const fs::path folder = index_path.parent_path();
+    TP_RETURN_IF_ERROR(check_shards_exist(folder, index));
+    for (const std::string& shard : index.shards) {
+      TP_RETURN_IF_ERROR(add_file(folder / shard, shard));
+    }
+    TP_RETURN_IF_ERROR(keep_listed(index));
+    compare_total(index);
+    return {};
+  };
+  Result<void> added = add();
+  if (!added) {
+    return std::unexpected(std::move(added).error().with_context(printable(index_path)));
+  }
+  return {};
+}
+
+Result<Checkpoint> CheckpointBuilder::finish() {
+  const auto name_at = [&](std::size_t i) {
+    return std::string_view(checkpoint_.tensors_[i].name);
+  };
+  checkpoint_.index_by_name_ = NameIndex(checkpoint_.tensors_.size(), name_at);
+  if (const auto twice = checkpoint_.index_by_name_.find_twice(name_at)) {
+    const auto file_of = [&](std::size_t tensor) -> const std::string& {
+      return checkpoint_.files_[checkpoint_.tensors_[tensor].file_index].name;
+    };
+    return std::unexpected(
+        Error(ErrorCode::kCorrupt,
+              fmt::format("{}: tensor {} is both in {} and in {}", printable(checkpoint_.path_),
+                          quote_name(name_at(twice->first)), quote_name(file_of(twice->first)),
+                          quote_name(file_of(twice->second))))
+            .with_reason("duplicate_across_shards")
+            .with_hint("name the one file or the index that is meant"));
+  }
+  checkpoint_.fingerprint_ = fingerprint_.hex();
+  return std::move(checkpoint_);
+}
+
+}  // namespace trash_panda::format

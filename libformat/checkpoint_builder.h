@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trash_panda/base/error.h"
+#include "trash_panda/format/checkpoint.h"
+#include "trash_panda/format/checksum.h"
+#include "trash_panda/format/safetensors_header.h"
+
+#include "checkpoint_folder.h"
+#include "index_file.h"
+#include "json_walk.h"
+
+namespace trash_panda::format {
+
+/// Opens a checkpoint's files one after another and puts their headers together.
+class CheckpointBuilder {
+ public:
+  explicit CheckpointBuilder(std::filesystem::path path);
+
+  /// Opens one file and takes all its tensors.
+  Result<void> add_file(const std::filesystem::path& path, std::string_view name);
+  /// Opens the shards of an index and takes the tensors that it lists, each from its shard.
+  Result<void> add_index(const std::filesystem::path& index_path);
+  void add_note(std::string note) { checkpoint_.notes_.push_back(std::move(note)); }
+  /// @retval kCorrupt  A tensor is in two files (reason duplicate_across_shards).
+  Result<Checkpoint> finish();
+
+ private:
+  Result<SafetensorsHeader> read_header(const File& file, std::string_view name);
+  Result<void> check_shards_exist(const std::filesystem::path& folder, const IndexFile& index);
+  Result<void> keep_listed(const IndexFile& index);
+  void compare_total(const IndexFile& index);
+
+  Checkpoint checkpoint_;
+  JsonParser parser_;
+  std::vector<std::byte> buffer_;  ///< First bytes of a file: length, header, padding.
+  Checksum fingerprint_;
+};
+
+}  // namespace trash_panda::format

@@ -1,0 +1,245 @@
+#include "index_file.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trash_panda/format/name_index.h"
+
+#include "file_sniff.h"
+#include "header_layout.h"
+#include "json_walk.h"
+
+namespace trash_panda::format {
+
+namespace {
+
+Error broken(std::string_view reason, std::string message) {
+  return Error(ErrorCode::kCorrupt, std::move(message)).with_reason(reason);
+}
+
+/// Collects the map with shard names numbered by first appearance.
+struct WeightMap {
+  std::vector<IndexEntry> entries;
+  std::map<std::string, std::uint32_t, std::less<>> shard_numbers;
+};
+
+bool is_unsafe(std::string_view shard) {
+  if (shard.empty() || shard.front() == '/' || shard.front() == '\\' ||
+      shard.find('\0') != std::string_view::npos) {
+    return true;
+  }
+  // Indexes written on Windows may hold backslashes; a drive letter is absolute there.
+  if (shard.size() > 1 && shard[1] == ':') {
+    return true;
+  }
+  std::size_t begin = 0;
+  while (begin <= shard.size()) {
+    const std::size_t end = std::min(shard.find_first_of("/\\", begin), shard.size());
+    if (shard.substr(begin, end - begin) == "..") {
+      return true;
+    }
+    begin = end + 1;
+  }
+  return false;
+}
+
+Result<void> check_shard_name(std::string_view shard) {
+  if (is_unsafe(shard)) {
+    return std::unexpected(
+        broken("unsafe_path",
+               fmt::format("the index names the shard {}, which is outside its folder",
+                           quote_name(shard)))
+            .with_hint("do not use this checkpoint unless you know why it does that"));
+  }
+  constexpr std::array<std::string_view, 6> kOthers = {".bin",  ".pt",   ".pth",
+                                                       ".ckpt", ".gguf", ".h5"};
+  const auto other = std::ranges::find_if(
+      kOthers, [shard](std::string_view ending) { return shard.ends_with(ending); });
+  if (other != kOthers.end()) {
+    return std::unexpected(
+        Error(ErrorCode::kUnsupported,
+              fmt::format("the index names the shard {}: {} files are not safetensors",
+                          quote_name(shard), *other))
+            .with_reason("unsupported_format")
+            .with_hint("get or make the safetensors version of this checkpoint"));
+  }
+  return {};
+}
+
+Result<void> read_weight(WeightMap& map, JsonField& field) {
+  TP_ASSIGN_OR_RETURN(const std::string_view key, read_json_key(field));
+  std::string tensor(key);
+  TP_ASSIGN_OR_RETURN(const JsonType type, json_type_of(field.value()));
+  if (type != JsonType::string) {
+    return std::unexpected(broken("index", fmt::format("weight_map gives {} for tensor {}, not "
+                                                       "the name of a file",
+                                                       json_type_name(type), quote_name(tensor))));
+  }
+  TP_ASSIGN_OR_RETURN(const std::string_view shard, read_json_string(field.value()));
+  auto place = map.shard_numbers.find(shard);
+  if (place == map.shard_numbers.end()) {
+    TP_RETURN_IF_ERROR(check_shard_name(shard));
+    const auto number = static_cast<std::uint32_t>(map.shard_numbers.size());
+    place = map.shard_numbers.emplace(std::string(shard), number).first;
+  }
+  map.entries.push_back({.tensor = std::move(tensor), .shard_index = place->second});
+  return {};
+}
+
+template <class Function>
+Result<void> for_each_field(JsonObject object, Function&& function) {
+  for (auto item : object) {
+    JsonField field;
+    if (const auto code = std::move(item).get(field); code != simdjson::SUCCESS) {
+      return std::unexpected(json_error(code));
+    }
+    TP_RETURN_IF_ERROR(function(field));
+  }
+  return {};
+}
+
+Result<JsonObject> open_object(JsonValue& value) {
+  JsonObject object;
+  if (const auto code = value.get_object().get(object); code != simdjson::SUCCESS) {
+    return std::unexpected(json_error(code));
+  }
+  return object;
+}
+
+Result<void> read_weight_map(WeightMap& map, JsonValue& value) {
+  TP_ASSIGN_OR_RETURN(const JsonType type, json_type_of(value));
+  if (type != JsonType::object) {
+    return std::unexpected(
+        broken("index", fmt::format("weight_map is {}, not an object", json_type_name(type))));
+  }
+  TP_ASSIGN_OR_RETURN(const JsonObject object, open_object(value));
+  return for_each_field(object, [&map](JsonField& field) { return read_weight(map, field); });
+}
+
+/// total_size is a remark that nothing depends on: any number is taken, anything else passed over.
+Result<void> read_index_metadata(std::optional<double>& total_size, JsonValue& value) {
+  TP_ASSIGN_OR_RETURN(const JsonType type, json_type_of(value));
+  if (type != JsonType::object) {
+    return walk_json_value(value, 1);
+  }
+  TP_ASSIGN_OR_RETURN(const JsonObject object, open_object(value));
+  return for_each_field(object, [&total_size](JsonField& field) -> Result<void> {
+    TP_ASSIGN_OR_RETURN(const std::string_view key, read_json_key(field));
+    TP_ASSIGN_OR_RETURN(const JsonType field_type, json_type_of(field.value()));
+    if (key != "total_size" || field_type != JsonType::number) {
+      return walk_json_value(field.value(), 2);
+    }
+    double number = 0;
+    if (const auto code = field.value().get_double().get(number); code != simdjson::SUCCESS) {
+      return std::unexpected(json_error(code));
+    }
+    total_size = number;
+    return {};
+  });
+}
+
+struct StatedIndex {
+  WeightMap map;
+  std::optional<double> total_size;
+  bool has_map = false;
+};
+
+Result<void> read_root_field(StatedIndex& index, JsonField& field) {
+  TP_ASSIGN_OR_RETURN(const std::string_view key, read_json_key(field));
+  if (key == "weight_map") {
+    if (std::exchange(index.has_map, true)) {
+      return std::unexpected(broken("index_duplicate", "weight_map is twice in the index"));
+    }
+    return read_weight_map(index.map, field.value());
+  }
+  if (key == "metadata") {
+    return read_index_metadata(index.total_size, field.value());
+  }
+  return walk_json_value(field.value(), 1);
+}
+
+Result<StatedIndex> read_json(std::string_view text) {
+  JsonParser parser;
+  const simdjson::padded_string padded(text);
+  JsonDocument document;
+  if (const auto code = parser.iterate(padded).get(document); code != simdjson::SUCCESS) {
+    return std::unexpected(json_error(code));
+  }
+  JsonObject root;
+  if (const auto code = document.get_object().get(root); code != simdjson::SUCCESS) {
+    return std::unexpected(code == simdjson::INCORRECT_TYPE
+                               ? broken("index", "the index is JSON, but not an object")
+                               : json_error(code));
+  }
+  StatedIndex index;
+  TP_RETURN_IF_ERROR(
+      for_each_field(root, [&index](JsonField& field) { return read_root_field(index, field); }));
+  TP_RETURN_IF_ERROR(expect_json_end(document));
+  if (!index.has_map) {
+    return std::unexpected(broken("index", "broken index: it has no weight_map"));
+  }
+  return index;
+}
+
+Result<void> check_names_differ(const std::vector<IndexEntry>& entries) {
+  const auto name_at = [&](std::size_t i) { return std::string_view(entries[i].tensor); };
+  const NameIndex names(entries.size(), name_at);
+  if (const auto twice = names.find_twice(name_at)) {
+    return std::unexpected(
+        broken("index_duplicate",
+               fmt::format("weight_map lists tensor {} twice", quote_name(name_at(twice->first)))));
+  }
+  return {};
+}
+
+/// Renumbers the shards in the order of their names, so that the order of a file's lines does not
+/// decide anything.
+IndexFile with_sorted_shards(StatedIndex stated) {
+  IndexFile index;
+  std::vector<std::uint32_t> new_number(stated.map.shard_numbers.size());
+  for (const auto& [name, number] : stated.map.shard_numbers) {
+    new_number[number] = static_cast<std::uint32_t>(index.shards.size());
+    index.shards.push_back(name);
+  }
+  index.entries = std::move(stated.map.entries);
+  for (IndexEntry& entry : index.entries) {
+    entry.shard_index = new_number[entry.shard_index];
+  }
+  index.total_size = stated.total_size;
+  return index;
+}
+
+/// To the user the index is what is broken; that it is its JSON is in the message.
+Error as_index_error(Error error, std::string_view text) {
+  if (error.reason() != "json" && error.reason() != "schema") {
+    return error;
+  }
+  const auto bytes = std::as_bytes(std::span(text));
+  const auto format = sniff_foreign_format(bytes.first(std::min<std::size_t>(512, bytes.size())));
+  if (format && !text.starts_with('{')) {
+    return std::move(error)
+        .with_reason("index")
+        .with_context(fmt::format("this is {}", format->name))
+        .with_hint(std::string(format->hint));
+  }
+  return std::move(error).with_reason("index").with_context("broken index");
+}
+
+}  // namespace
+
+Result<IndexFile> parse_index(std::string_view text) {
+  Result<StatedIndex> stated = read_json(text);
+  if (!stated) {
+    return std::unexpected(as_index_error(std::move(stated).error(), text));
+  }
+  TP_RETURN_IF_ERROR(check_names_differ(stated->map.entries));
+  return with_sorted_shards(*std::move(stated));
+}
+
+}  // namespace trash_panda::format
