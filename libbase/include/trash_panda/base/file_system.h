@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "trash_panda/base/error.h"
 
@@ -29,6 +30,15 @@ class WritableFile {
   virtual Result<void> close() = 0;
 };
 
+/// A lock on a folder, held until it is destroyed or the process ends.
+class DirectoryLock {
+ public:
+  DirectoryLock() = default;
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+  virtual ~DirectoryLock() = default;
+};
+
 /// What writing a pack needs from the operating system, behind one interface, so that a test can
 /// drop what was not synced or fail any call.
 ///
@@ -44,7 +54,16 @@ class FileSystem {
   virtual Result<std::unique_ptr<WritableFile>> create_file(const std::filesystem::path& path) = 0;
   virtual Result<void> create_directory(const std::filesystem::path& path) = 0;
   /// Replaces nothing: the target must not exist. @retval kOutput  It does.
-  virtual Result<void> rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
+  virtual Result<void> rename(const std::filesystem::path& from,
+                              const std::filesystem::path& to) = 0;
+  /// Locks an existing folder against other processes that lock it too; never waits.
+  /// @retval kLocked       Another process holds it, or it was replaced in this moment.
+  /// @retval kUnsupported  The filesystem has no locks.
+  virtual Result<std::unique_ptr<DirectoryLock>> lock_directory(
+      const std::filesystem::path& path) = 0;
+  /// Paths of all that is in a folder, in no order.
+  virtual Result<std::vector<std::filesystem::path>> list_directory(
+      const std::filesystem::path& path) = 0;
   /// Makes creations, renames and removals in `directory` durable.
   virtual Result<void> sync_directory(const std::filesystem::path& directory) = 0;
   /// Removes a file or a folder with all that is in it; one that is not there is no error.

@@ -20,13 +20,21 @@ struct VerifyReport {
   std::uint64_t verified_bytes = 0;
   std::uint64_t extent_count = 0;
   std::vector<std::string> mismatches;  ///< One line each, naming the extent or header and shard.
+  bool is_direct = true;  ///< Every shard was read past the page cache, so from the drive itself.
 };
 
-/// Reads every shard of a pack, headers and padding included, with direct I/O where the filesystem
+/// Reads every file of a pack, headers and padding included, with direct I/O where the filesystem
 /// allows, and compares with the manifest's checksums. All mismatches are collected.
 ///
-/// @retval kFailed   A read failed.
-/// @retval kCorrupt  The manifest itself is damaged, or a shard is missing or of another size.
+/// @retval kFailed       A read failed.
+/// @retval kCorrupt      The manifest itself is damaged, or a shard is missing or of another size.
+/// @retval kInterrupted  `options.stop` was set.
 Result<VerifyReport> verify_pack(const std::filesystem::path& pack, const VerifyOptions& options);
+
+/// Reads only the headers of a pack's shards and compares them with the manifest's checksums: what
+/// a program does that opens a pack and trusts its data.
+///
+/// @retval kMismatch  A header differs; the message names the shard.
+Result<void> verify_shard_headers(const std::filesystem::path& pack, const Manifest& manifest);
 
 }  // namespace trash_panda::format

@@ -31,7 +31,7 @@ struct PackLayout {
 };
 
 struct PackOptions {
-  std::uint64_t page_bytes = 4096;            ///< Extents start on a multiple of this.
+  std::uint64_t page_bytes = 4096;              ///< Extents start on a multiple of this.
   std::uint64_t reserve_bytes = 1'000'000'000;  ///< Space to leave free on the target drive.
   std::string generator;
   ProgressCallback progress;  ///< May be empty.
@@ -47,17 +47,29 @@ struct PackSize {
 
 /// Computes where everything will lie; the checksums in the result are empty.
 ///
-/// Pure: reads nothing. @retval kUnsupported  A canonical scale name is taken by another tensor.
+/// Pure: reads nothing.
+///
+/// @retval kUsage        The layout leaves a weight out or has one twice, or asks for a page size
+///                       that is no power of two.
+/// @retval kUnsupported  A canonical scale name is taken by another tensor, or a tensor has a name
+///                       that packs reserve (kPadPrefix); a header would be too long.
 Result<Manifest> lay_out_pack(const Checkpoint& checkpoint, const WeightTable& weights,
                               const PackLayout& layout, const PackOptions& options);
+
+/// Adds up what a layout takes.
+[[nodiscard]] PackSize pack_size(const Manifest& manifest);
 
 /// Writes a pack: `<target>.partial` is filled, synced and renamed to `target`; the manifest comes
 /// last. On failure the source is untouched and `target` does not exist; `<target>.partial` is
 /// removed.
 ///
-/// Memory is bounded by two copy buffers, whatever the model's size.
+/// The remains of an earlier run in `<target>.partial` are replaced, which is logged. Memory is
+/// bounded by a few copy buffers, whatever the model's size. A source file that is written to
+/// meanwhile is found by its size and time of modification.
 ///
 /// @retval kOutput       `target` exists, can't be written, or there is not enough space.
+/// @retval kLocked       Another process is writing `target`.
+/// @retval kStale        The source changed while it was read.
 /// @retval kInterrupted  `options.stop` was set.
 Result<Manifest> write_pack(FileSystem& file_system, const Checkpoint& checkpoint,
                             const WeightTable& weights, const PackLayout& layout,

@@ -1,0 +1,113 @@
+#include "chunk_pipeline.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "trash_panda/base/aligned_buffer.h"
+
+namespace trash_panda::format {
+
+namespace {
+
+using Filled = Result<std::span<const std::byte>>;
+
+/// Chunk i always uses buffer i % count: it is free once chunk i - count was consumed.
+class Pipeline {
+ public:
+  Pipeline(std::size_t chunk_count, const ChunkFill& fill, std::vector<AlignedBuffer> buffers)
+      : chunk_count_(chunk_count),
+        fill_(fill),
+        buffers_(std::move(buffers)),
+        filled_(buffers_.size()) {}
+
+  /// One thread's work: fills chunks until there are no more.
+  void fill_chunks() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      can_fill_.wait(lock, [&] {
+        return is_cancelled_ || next_chunk_ == chunk_count_ ||
+               next_chunk_ - consumed_count_ < buffers_.size();
+      });
+      if (is_cancelled_ || next_chunk_ == chunk_count_) {
+        return;
+      }
+      const std::size_t chunk_index = next_chunk_++;
+      const std::size_t slot = chunk_index % buffers_.size();
+      lock.unlock();
+      Filled filled = fill_(chunk_index, buffers_[slot].span());
+      lock.lock();
+      filled_[slot] = std::move(filled);
+      can_use_.notify_one();
+    }
+  }
+
+  Result<void> use_chunks(const ChunkUse& use, StopFlag stop) {
+    for (std::size_t chunk_index = 0; chunk_index < chunk_count_; ++chunk_index) {
+      if (stop != nullptr && stop->load(std::memory_order_relaxed)) {
+        return std::unexpected(Error(ErrorCode::kInterrupted, "interrupted"));
+      }
+      TP_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes, wait_for(chunk_index));
+      TP_RETURN_IF_ERROR(use(chunk_index, bytes));
+      const std::scoped_lock lock(mutex_);
+      ++consumed_count_;
+      can_fill_.notify_all();
+    }
+    return {};
+  }
+
+  void cancel() {
+    const std::scoped_lock lock(mutex_);
+    is_cancelled_ = true;
+    can_fill_.notify_all();
+  }
+
+ private:
+  Filled wait_for(std::size_t chunk_index) {
+    std::unique_lock lock(mutex_);
+    std::optional<Filled>& filled = filled_[chunk_index % buffers_.size()];
+    can_use_.wait(lock, [&] { return filled.has_value(); });
+    Filled taken = *std::move(filled);
+    filled.reset();
+    return taken;
+  }
+
+  const std::size_t chunk_count_;
+  const ChunkFill& fill_;
+  std::vector<AlignedBuffer> buffers_;
+  std::mutex mutex_;
+  std::condition_variable can_fill_;
+  std::condition_variable can_use_;
+  std::vector<std::optional<Filled>> filled_;  ///< By buffer: what waits to be consumed.
+  std::size_t next_chunk_ = 0;
+  std::size_t consumed_count_ = 0;
+  bool is_cancelled_ = false;
+};
+
+}  // namespace
+
+Result<void> run_chunk_pipeline(std::size_t chunk_count, const ChunkPipelineOptions& options,
+                                const ChunkFill& fill, const ChunkUse& use) {
+  TP_ASSERT(options.buffer_count > 0 && options.thread_count > 0);
+  std::vector<AlignedBuffer> buffers;
+  for (std::size_t i = 0; i < std::min(options.buffer_count, chunk_count); ++i) {
+    TP_ASSIGN_OR_RETURN(AlignedBuffer buffer, AlignedBuffer::create(options.buffer_bytes));
+    buffers.push_back(std::move(buffer));
+  }
+  if (chunk_count == 0) {
+    return {};
+  }
+  Pipeline pipeline(chunk_count, fill, std::move(buffers));
+  std::vector<std::jthread> threads;
+  for (unsigned i = 0; i < options.thread_count; ++i) {
+    threads.emplace_back([&pipeline] { pipeline.fill_chunks(); });
+  }
+  Result<void> result = pipeline.use_chunks(use, options.stop);
+  pipeline.cancel();
+  return result;
+}
+
+}  // namespace trash_panda::format

@@ -1,0 +1,246 @@
+#include <algorithm>
+#include <array>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include "trash_panda/base/file.h"
+#include "trash_panda/base/units.h"
+#include "trash_panda/format/pack_writer.h"
+
+#include "manifest_check.h"
+#include "shard_header.h"
+#include "tensor_size.h"
+
+namespace trash_panda::format {
+
+namespace {
+
+/// Order of the shards in the manifest, and so of writing.
+constexpr std::array<Tier, 4> kTierOrder = {Tier::kBase, Tier::kGpu, Tier::kRam, Tier::kDisk};
+
+Error layout_error(std::string message) {
+  return Error(ErrorCode::kUsage, std::move(message));
+}
+
+/// Every weight is in exactly one extent, and no two tensors of the pack share a name.
+class WeightLedger {
+ public:
+  explicit WeightLedger(const WeightTable& table) : table_(table), taken_(table.weights.size()) {}
+
+  Result<void> take(std::size_t weight_index, const std::string& extent) {
+    if (weight_index >= taken_.size()) {
+      return std::unexpected(layout_error(fmt::format("extent \"{}\" asks for weight {} of {}",
+                                                      extent, weight_index, taken_.size())));
+    }
+    if (taken_[weight_index]) {
+      return std::unexpected(layout_error(
+          fmt::format("\"{}\" is in extent \"{}\" and in one before it",
+                      printable(table_.weights[weight_index].name), printable(extent))));
+    }
+    taken_[weight_index] = true;
+    return {};
+  }
+
+  Result<void> take_name(const std::string& name, std::string_view what) {
+    if (name.starts_with(kPadPrefix)) {
+      return std::unexpected(Error(ErrorCode::kUnsupported,
+                                   fmt::format("{} \"{}\" has a name that packs reserve ({}*)",
+                                               what, printable(name), kPadPrefix)));
+    }
+    if (!names_.insert(name).second) {
+      return std::unexpected(
+          Error(ErrorCode::kUnsupported,
+                fmt::format("{} \"{}\" has the name of another tensor", what, printable(name))));
+    }
+    return {};
+  }
+
+  [[nodiscard]] Result<void> all_taken() const {
+    const auto left = std::ranges::find(taken_, false);
+    if (left == taken_.end()) {
+      return {};
+    }
+    const auto index = static_cast<std::size_t>(left - taken_.begin());
+    return std::unexpected(layout_error(
+        fmt::format("no extent has tensor \"{}\"", printable(table_.weights[index].name))));
+  }
+
+ private:
+  const WeightTable& table_;
+  std::vector<bool> taken_;
+  std::unordered_set<std::string> names_;
+};
+
+/// Puts a tensor behind those that the extent has.
+Result<void> append(PackedExtent& extent, PackedTensor tensor) {
+  const std::uint64_t end_bytes = extent.tensors.empty() ? 0
+                                                         : extent.tensors.back().offset_bytes +
+                                                               extent.tensors.back().size_bytes;
+  TP_ASSIGN_OR_RETURN(tensor.offset_bytes, round_up(end_bytes, kTensorAlignment));
+  if (tensor.size_bytes > UINT64_MAX - tensor.offset_bytes) {
+    return std::unexpected(
+        Error(ErrorCode::kCorrupt,
+              fmt::format("extent \"{}\" would take more than 2^64 bytes", printable(extent.name)))
+            .with_reason("overflow"));
+  }
+  extent.tensors.push_back(std::move(tensor));
+  return {};
+}
+
+Result<void> append_weight(PackedExtent& extent, const Checkpoint& checkpoint, const Weight& weight,
+                           WeightLedger& ledger) {
+  const TensorRecord& record = checkpoint.tensors()[weight.tensor_index];
+  if (tensor_size_bytes(weight.dtype, record.shape) != record.size_bytes) {
+    return std::unexpected(Error(ErrorCode::kCorrupt,
+                                 fmt::format("\"{}\" of shape {} and {} bytes can't be read as {}",
+                                             printable(weight.name), to_string(record.shape),
+                                             record.size_bytes, dtype_name(weight.dtype)))
+                               .with_reason("size_mismatch"));
+  }
+  TP_RETURN_IF_ERROR(ledger.take_name(weight.name, "tensor"));
+  PackedTensor packed{.name = weight.name,
+                      .dtype = weight.dtype,
+                      .shape = record.shape,
+                      .offset_bytes = 0,
+                      .size_bytes = record.size_bytes,
+                      .scale = {}};
+  if (weight.scale) {
+    packed.scale =
+        PackedScale{.granularity = weight.scale->granularity,
+                    .block_shape = weight.scale->block_shape,
+                    .source_name = checkpoint.tensors()[weight.scale->tensor_index].name};
+  }
+  TP_RETURN_IF_ERROR(append(extent, std::move(packed)));
+  if (!weight.scale) {
+    return {};
+  }
+  TP_RETURN_IF_ERROR(ledger.take_name(weight.scale_name(), "scale"));
+  return append(extent, PackedTensor{.name = weight.scale_name(),
+                                     .dtype = Dtype::kF32,
+                                     .shape = weight.scale->shape,
+                                     .offset_bytes = 0,
+                                     .size_bytes = scale_size_bytes(*weight.scale),
+                                     .scale = {},
+                                     .is_scale = true});
+}
+
+Result<PackedExtent> lay_out_extent(const Checkpoint& checkpoint, const WeightTable& table,
+                                    const ExtentLayout& layout, std::uint64_t page_bytes,
+                                    WeightLedger& ledger) {
+  PackedExtent extent{.name = layout.name,
+                      .tier = layout.tier,
+                      .shard_index = 0,
+                      .offset_bytes = 0,
+                      .stored_bytes = 0,
+                      .raw_bytes = 0,
+                      .codec = std::string(kCodecRaw),
+                      .checksum = {},
+                      .tensors = {}};
+  if (layout.weights.empty()) {
+    return std::unexpected(
+        layout_error(fmt::format("extent \"{}\" has no tensors", printable(layout.name))));
+  }
+  for (const std::size_t weight_index : layout.weights) {
+    TP_RETURN_IF_ERROR(ledger.take(weight_index, layout.name));
+    TP_RETURN_IF_ERROR(append_weight(extent, checkpoint, table.weights[weight_index], ledger));
+  }
+  const PackedTensor& last = extent.tensors.back();
+  // At least a page, so that an extent of empty tensors has a place too.
+  TP_ASSIGN_OR_RETURN(
+      extent.raw_bytes,
+      round_up(std::max<std::uint64_t>(last.offset_bytes + last.size_bytes, 1), page_bytes));
+  extent.stored_bytes = extent.raw_bytes;
+  return extent;
+}
+
+/// Makes one shard of all extents of a tier, if there are any.
+Result<void> lay_out_shard(Manifest& manifest, Tier tier) {
+  const auto shard_index = static_cast<std::uint32_t>(manifest.shards.size());
+  std::uint64_t data_bytes = 0;
+  for (PackedExtent& extent : manifest.extents) {
+    if (extent.tier != tier) {
+      continue;
+    }
+    extent.shard_index = shard_index;
+    extent.offset_bytes = data_bytes;  // The header's length is added below.
+    if (extent.stored_bytes > UINT64_MAX / 2 - data_bytes) {
+      return std::unexpected(Error(ErrorCode::kCorrupt,
+                                   fmt::format("the {} shard would be too large", tier_name(tier)))
+                                 .with_reason("overflow"));
+    }
+    data_bytes += extent.stored_bytes;
+  }
+  if (data_bytes == 0) {
+    return {};
+  }
+  manifest.shards.push_back({.name = fmt::format("{}-00001.safetensors", tier_name(tier)),
+                             .size_bytes = 0,
+                             .header_bytes = 0,
+                             .header_checksum = {}});
+  TP_ASSIGN_OR_RETURN(const std::string header, make_shard_header(manifest, shard_index));
+  for (PackedExtent& extent : manifest.extents) {
+    if (extent.tier == tier) {
+      extent.offset_bytes += header.size();
+    }
+  }
+  manifest.shards.back().header_bytes = header.size();
+  manifest.shards.back().size_bytes = header.size() + data_bytes;
+  return {};
+}
+
+Manifest manifest_head(const Checkpoint& checkpoint, const PackLayout& layout,
+                       const PackOptions& options) {
+  Manifest manifest{.generator = options.generator,
+                    .source_path = checkpoint.path().string(),
+                    .source_fingerprint = checkpoint.fingerprint(),
+                    .source_files = {},
+                    .page_bytes = options.page_bytes,
+                    .shards = {},
+                    .extents = {},
+                    .aliases = layout.aliases,
+                    .plan_checksum = {}};
+  for (const CheckpointFile& file : checkpoint.files()) {
+    manifest.source_files.push_back({.name = file.name, .size_bytes = file.size_bytes});
+  }
+  return manifest;
+}
+
+}  // namespace
+
+Result<Manifest> lay_out_pack(const Checkpoint& checkpoint, const WeightTable& weights,
+                              const PackLayout& layout, const PackOptions& options) {
+  if (!is_page_size(options.page_bytes)) {
+    return std::unexpected(layout_error(
+        fmt::format("extents can't be aligned to {} bytes: it takes a power of two from "
+                    "{} to {}",
+                    options.page_bytes, kPageBytesMin, kPageBytesMax)));
+  }
+  Manifest manifest = manifest_head(checkpoint, layout, options);
+  manifest.aliases.insert(weights.aliases.begin(), weights.aliases.end());
+  WeightLedger ledger(weights);
+  for (const ExtentLayout& extent_layout : layout.extents) {
+    TP_ASSIGN_OR_RETURN(PackedExtent extent, lay_out_extent(checkpoint, weights, extent_layout,
+                                                            options.page_bytes, ledger));
+    manifest.extents.push_back(std::move(extent));
+  }
+  TP_RETURN_IF_ERROR(ledger.all_taken());
+  for (const Tier tier : kTierOrder) {
+    TP_RETURN_IF_ERROR(lay_out_shard(manifest, tier));
+  }
+  TP_RETURN_IF_ERROR(check_manifest(manifest, "the layout of the pack"));
+  return manifest;
+}
+
+PackSize pack_size(const Manifest& manifest) {
+  PackSize size{};
+  for (const PackedShard& shard : manifest.shards) {
+    size.total_bytes += shard.size_bytes;
+  }
+  for (const PackedExtent& extent : manifest.extents) {
+    size.tier_bytes[extent.tier] += extent.stored_bytes;
+  }
+  return size;
+}
+
+}  // namespace trash_panda::format

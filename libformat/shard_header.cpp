@@ -1,0 +1,99 @@
+#include "shard_header.h"
+
+#include <cstring>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "trash_panda/base/file.h"
+#include "trash_panda/base/units.h"
+#include "trash_panda/format/safetensors_header.h"
+
+namespace trash_panda::format {
+
+namespace {
+
+std::string quote(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// Writes the members of a safetensors header for data that are handed over front to back.
+class HeaderWriter {
+ public:
+  explicit HeaderWriter(std::string_view shard_name)
+      : pad_stem_(shard_name.substr(0, shard_name.find('.'))) {}
+
+  void add_metadata(const Manifest& manifest) {
+    // "format": "pt" is what other programs of the field look for before they read a file.
+    text_ += fmt::format(
+        R"("__metadata__":{{"format":"pt","trash_panda":"one shard of a pack of version {}; )"
+        R"(manifest.json says what is where; tensors named {}* are padding",)"
+        R"("trash_panda.source_fingerprint":{}}})",
+        kPackVersion, kPadPrefix, quote(manifest.source_fingerprint));
+  }
+
+  /// @param begin_bytes  From the start of the data; not before the end of the last tensor.
+  void add_tensor(const PackedTensor& tensor, std::uint64_t begin_bytes) {
+    pad_to(begin_bytes);
+    add(quote(tensor.name), dtype_name(tensor.dtype), tensor.shape, tensor.size_bytes);
+  }
+
+  void pad_to(std::uint64_t end_bytes) {
+    TP_ASSERT(end_bytes >= end_bytes_);
+    const std::uint64_t size_bytes = end_bytes - end_bytes_;
+    if (size_bytes > 0) {
+      add(quote(fmt::format("{}{}.{}", kPadPrefix, pad_stem_, pad_count_++)),
+          dtype_name(Dtype::kU8), {size_bytes}, size_bytes);
+    }
+  }
+
+  [[nodiscard]] std::string take() { return std::move(text_) + "}"; }
+
+ private:
+  void add(std::string_view quoted_name, std::string_view dtype, const Shape& shape,
+           std::uint64_t size_bytes) {
+    text_ += fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", quoted_name,
+                         dtype, fmt::join(shape, ","), end_bytes_, end_bytes_ + size_bytes);
+    end_bytes_ += size_bytes;
+  }
+
+  std::string pad_stem_;
+  std::string text_ = "{";
+  std::uint64_t end_bytes_ = 0;
+  std::size_t pad_count_ = 0;
+};
+
+}  // namespace
+
+Result<std::string> make_shard_header(const Manifest& manifest, std::uint32_t shard_index) {
+  const PackedShard& shard = manifest.shards[shard_index];
+  HeaderWriter writer(shard.name);
+  writer.add_metadata(manifest);
+  for (const PackedExtent& extent : manifest.extents) {
+    if (extent.shard_index != shard_index) {
+      continue;
+    }
+    const std::uint64_t begin_bytes = extent.offset_bytes - shard.header_bytes;
+    for (const PackedTensor& tensor : extent.tensors) {
+      writer.add_tensor(tensor, begin_bytes + tensor.offset_bytes);
+    }
+    writer.pad_to(begin_bytes + extent.stored_bytes);
+  }
+  std::string json = writer.take();
+  TP_ASSIGN_OR_RETURN(const std::uint64_t header_bytes,
+                      round_up(kLengthFieldBytes + json.size(), manifest.page_bytes));
+  const std::uint64_t json_bytes = header_bytes - kLengthFieldBytes;
+  if (json_bytes > kHeaderBytesMax) {
+    return std::unexpected(
+        Error(ErrorCode::kUnsupported,
+              fmt::format("the header of {} would take {} bytes, but safetensors allows {}",
+                          printable(shard.name), json_bytes, kHeaderBytesMax)));
+  }
+  json.resize(json_bytes, ' ');
+  std::string header(kLengthFieldBytes, '\0');
+  std::memcpy(header.data(), &json_bytes, kLengthFieldBytes);
+  return header + json;
+}
+
+}  // namespace trash_panda::format

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trash_panda/format/manifest.h"
+
+namespace trash_panda::format {
+
+/// Makes the first bytes of a shard: length field and safetensors header, filled with spaces so
+/// that the data start on a page.
+///
+/// Lists the tensors of the shard's extents, and pad tensors over every byte that belongs to none.
+/// Uses each extent's place relative to the shard's `header_bytes`, which may still be 0: the
+/// header's own length does not matter to what it says.
+///
+/// @retval kUnsupported  More tensors than a header of kHeaderBytesMax holds.
+Result<std::string> make_shard_header(const Manifest& manifest, std::uint32_t shard_index);
+
+}  // namespace trash_panda::format

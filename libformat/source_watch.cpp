@@ -1,0 +1,54 @@
+#include "source_watch.h"
+
+#include <cerrno>
+
+#include <fmt/format.h>
+
+#include "trash_panda/base/file.h"
+
+namespace trash_panda::format {
+
+namespace {
+
+Result<struct stat> stat_of(const CheckpointFile& file) {
+  struct stat status = {};
+  if (::stat(file.path.c_str(), &status) != 0) {
+    return std::unexpected(
+        Error::from_errno(errno, fmt::format("can't stat {}", printable(file.path)))
+            .with_code(ErrorCode::kStale));
+  }
+  return status;
+}
+
+Error changed(const CheckpointFile& file) {
+  return Error(ErrorCode::kStale, fmt::format("{} changed while it was read", printable(file.path)))
+      .with_hint("wait until its download or copy is complete, then try again");
+}
+
+}  // namespace
+
+Result<SourceWatch> SourceWatch::start(const Checkpoint& checkpoint) {
+  SourceWatch watch;
+  for (const CheckpointFile& file : checkpoint.files()) {
+    TP_ASSIGN_OR_RETURN(const struct stat status, stat_of(file));
+    if (static_cast<std::uint64_t>(status.st_size) != file.size_bytes) {
+      return std::unexpected(changed(file));
+    }
+    watch.files_.push_back({.file = &file, .status = status});
+  }
+  return watch;
+}
+
+Result<void> SourceWatch::check() const {
+  for (const auto& [file, before] : files_) {
+    TP_ASSIGN_OR_RETURN(const struct stat now, stat_of(*file));
+    if (now.st_dev != before.st_dev || now.st_ino != before.st_ino ||
+        now.st_size != before.st_size || now.st_mtim.tv_sec != before.st_mtim.tv_sec ||
+        now.st_mtim.tv_nsec != before.st_mtim.tv_nsec) {
+      return std::unexpected(changed(*file));
+    }
+  }
+  return {};
+}
+
+}  // namespace trash_panda::format

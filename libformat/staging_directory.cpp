@@ -1,0 +1,105 @@
+#include "staging_directory.h"
+
+#include <fmt/format.h>
+
+#include "trash_panda/base/file.h"
+
+namespace trash_panda::format {
+
+namespace {
+
+/// "model.panda/" names the same folder as "model.panda".
+std::filesystem::path without_trailing_slash(const std::filesystem::path& path) {
+  std::filesystem::path normal = path.lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+
+}  // namespace
+
+StagingDirectory::StagingDirectory(FileSystem& file_system, std::filesystem::path target)
+    : file_system_(&file_system), target_(std::move(target)) {
+  parent_ = target_.has_parent_path() ? target_.parent_path() : std::filesystem::path(".");
+  staging_ = target_;
+  staging_ += ".partial";
+}
+
+Result<StagingDirectory> StagingDirectory::create(FileSystem& file_system,
+                                                  const std::filesystem::path& target,
+                                                  const Logger& log) {
+  StagingDirectory staging(file_system, without_trailing_slash(target));
+  if (!staging.target_.has_filename() || staging.target_.filename() == "." ||
+      staging.target_.filename() == "..") {
+    return std::unexpected(Error(
+        ErrorCode::kUsage, fmt::format("\"{}\" can't be the name of a pack", printable(target))));
+  }
+  if (file_system.exists(staging.target_)) {
+    return std::unexpected(
+        Error(ErrorCode::kOutput, fmt::format("{} exists already", printable(staging.target_)))
+            .with_hint("remove it or choose another output"));
+  }
+  if (!file_system.exists(staging.parent_)) {
+    return std::unexpected(
+        Error(ErrorCode::kOutput,
+              fmt::format("the folder {} for {} does not exist", printable(staging.parent_),
+                          printable(staging.target_.filename())))
+            .with_hint("create it first"));
+  }
+  TP_RETURN_IF_ERROR(staging.make_directory(log));
+  return staging;
+}
+
+Result<void> StagingDirectory::make_directory(const Logger& log) {
+  const bool is_left_over = file_system_->exists(staging_);
+  if (!is_left_over) {
+    TP_RETURN_IF_ERROR(file_system_->create_directory(staging_));
+  }
+  Result<std::unique_ptr<DirectoryLock>> lock = file_system_->lock_directory(staging_);
+  if (lock) {
+    lock_ = *std::move(lock);
+  } else if (lock.error().code() == ErrorCode::kUnsupported) {
+    log(LogLevel::kWarning,
+        fmt::format("{}: make sure that nothing else writes there", lock.error().message()));
+  } else {
+    if (!is_left_over && lock.error().code() != ErrorCode::kLocked) {
+      discard(log);
+    }
+    return std::unexpected(std::move(lock).error());
+  }
+  if (!is_left_over) {
+    return {};
+  }
+  // Emptied rather than replaced: the lock is on the folder, and must go on meaning something.
+  log(LogLevel::kInfo,
+      fmt::format("removing {}, which an interrupted run left", printable(staging_)));
+  TP_ASSIGN_OR_RETURN(const std::vector<std::filesystem::path> entries,
+                      file_system_->list_directory(staging_));
+  for (const std::filesystem::path& entry : entries) {
+    TP_RETURN_IF_ERROR(file_system_->remove_all(entry));
+  }
+  return {};
+}
+
+Result<void> StagingDirectory::commit() {
+  TP_RETURN_IF_ERROR(file_system_->rename(staging_, target_));
+  Result<void> synced = file_system_->sync_directory(parent_);
+  if (synced) {
+    lock_.reset();
+    return {};
+  }
+  // The pack is whole, but a crash could still take its name away: reported as not written, so it
+  // must not look as if it were.
+  if (!file_system_->rename(target_, staging_)) {
+    return std::unexpected(
+        std::move(synced).error().with_context(fmt::format("{} was written", printable(target_))));
+  }
+  return synced;
+}
+
+void StagingDirectory::discard(const Logger& log) {
+  if (Result<void> removed = file_system_->remove_all(staging_); !removed) {
+    log(LogLevel::kWarning, removed.error().to_string());
+  }
+  lock_.reset();
+}
+
+}  // namespace trash_panda::format
