@@ -1,0 +1,235 @@
+#include "streamer_binding.h"
+
+#include <memory>
+#include <mutex>
+#include <unistd.h>
+#include <utility>
+
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "trash_panda/runtime/streamer.h"
+
+#include "arguments.h"
+#include "errors.h"
+#include "log_queue.h"
+#include "tensor_export.h"
+
+namespace nb = nanobind;
+
+namespace trash_panda::python {
+namespace {
+
+using runtime::BlockLease;
+using runtime::Streamer;
+using runtime::StreamOptions;
+using runtime::StreamStats;
+using runtime::TensorView;
+
+// A Streamer for Python: any thread may call, one at a time gets through, and none holds the GIL
+// while it waits.
+class SharedStreamer {
+ public:
+  SharedStreamer(Streamer streamer, std::shared_ptr<LogQueue> log)
+      : streamer_(std::move(streamer)), log_(std::move(log)) {}
+
+  BlockLease acquire(std::size_t block_index) {
+    auto lease = [&]() -> Result<BlockLease> {
+      const nb::gil_scoped_release no_gil;
+      const std::scoped_lock lock(mutex_);
+      if (::getpid() != owner_pid_) {
+        return std::unexpected(
+            Error(ErrorCode::kUsage,
+                  "this model was loaded before the process forked, and the "
+                  "threads that read for it stayed in the parent")
+                .with_hint("load it in the child, or start workers with the \"spawn\" method"));
+      }
+      if (block_index >= streamer_.block_count()) {
+        return std::unexpected(
+            Error(ErrorCode::kUsage, "no block " + std::to_string(block_index) + ": the pack has " +
+                                         std::to_string(streamer_.block_count())));
+      }
+      return streamer_.acquire(block_index);
+    }();
+    log_->flush();
+    return unwrap(std::move(lease));
+  }
+
+  void release(BlockLease& lease) {
+    const nb::gil_scoped_release no_gil;
+    const std::scoped_lock lock(mutex_);
+    lease.release();
+  }
+
+  StreamStats stats() {
+    const nb::gil_scoped_release no_gil;
+    const std::scoped_lock lock(mutex_);
+    return streamer_.stats();
+  }
+
+  [[nodiscard]] const std::vector<TensorView>& base() const { return streamer_.base(); }
+  [[nodiscard]] std::size_t block_count() const { return streamer_.block_count(); }
+
+ private:
+  std::mutex mutex_;
+  Streamer streamer_;
+  std::shared_ptr<LogQueue> log_;
+  pid_t owner_pid_ = ::getpid();
+};
+
+// A block's tensors while they are lent. Its memory is the streamer's, so arrays made from it own
+// the streamer, not the lease: they stay readable after release(), with other contents.
+class Lease {
+ public:
+  Lease(nb::object streamer, BlockLease lease)
+      : streamer_(std::move(streamer)), lease_(std::move(lease)) {}
+  Lease(Lease&&) = default;
+  Lease& operator=(Lease&&) = delete;
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  ~Lease() {
+    if (streamer_.is_valid()) {
+      release();
+    }
+  }
+
+  [[nodiscard]] nb::list names() const {
+    nb::list result;
+    for (const TensorView& tensor : tensors()) {
+      result.append(nb::str(tensor.name.data(), tensor.name.size()));
+    }
+    return result;
+  }
+
+  [[nodiscard]] nb::tuple addresses() const {
+    nb::list result;
+    for (const TensorView& tensor : tensors()) {
+      result.append(reinterpret_cast<std::uintptr_t>(tensor.data));
+    }
+    return nb::tuple(result);
+  }
+
+  [[nodiscard]] nb::list arrays() const {
+    nb::list result;
+    for (const TensorView& tensor : tensors()) {
+      result.append(export_tensor(tensor, streamer_));
+    }
+    return result;
+  }
+
+  void release() {
+    if (!std::exchange(released_, true)) {
+      nb::cast<SharedStreamer&>(streamer_).release(lease_);
+    }
+  }
+
+ private:
+  [[nodiscard]] const std::vector<TensorView>& tensors() const {
+    if (released_) {
+      throw NativeError(Error(ErrorCode::kUsage, "the lease of this block has ended"));
+    }
+    return lease_.tensors();
+  }
+
+  nb::object streamer_;
+  BlockLease lease_;
+  bool released_ = false;
+};
+
+StreamOptions make_options(const std::optional<std::string>& compute_dtype,
+                           const std::map<std::string, std::string>& dtype_overrides,
+                           const std::string& verify, std::optional<std::uint64_t> lookahead_bytes,
+                           const std::optional<std::vector<std::string>>& tiers,
+                           unsigned read_threads) {
+  StreamOptions options;
+  if (compute_dtype) {
+    options.compute_dtype = dtype_argument(*compute_dtype);
+  }
+  for (const auto& [name, dtype] : dtype_overrides) {
+    options.dtype_overrides.emplace(name, dtype_argument(dtype));
+  }
+  options.verify = verify_argument(verify);
+  options.lookahead_bytes = lookahead_bytes;
+  if (tiers) {
+    options.tiers.emplace();
+    for (const std::string& tier : *tiers) {
+      options.tiers->push_back(tier_argument(tier));
+    }
+  }
+  options.read_threads = read_threads;
+  return options;
+}
+
+std::unique_ptr<SharedStreamer> open_streamer(
+    const std::filesystem::path& pack, const std::optional<std::string>& compute_dtype,
+    const std::map<std::string, std::string>& dtype_overrides, const std::string& verify,
+    std::optional<std::uint64_t> lookahead_bytes,
+    const std::optional<std::vector<std::string>>& tiers, unsigned read_threads) {
+  StreamOptions options =
+      make_options(compute_dtype, dtype_overrides, verify, lookahead_bytes, tiers, read_threads);
+  auto log = std::make_shared<LogQueue>();
+  options.log = log->logger();
+  auto streamer = [&] {
+    const nb::gil_scoped_release no_gil;
+    return Streamer::open(pack, options);
+  }();
+  log->flush();
+  return std::make_unique<SharedStreamer>(unwrap(std::move(streamer)), std::move(log));
+}
+
+nb::dict stats_dict(const StreamStats& stats) {
+  nb::dict result;
+  result["pass_count"] = stats.pass_count;
+  result["read_bytes_base"] = stats.read_bytes_base;
+  result["read_bytes_ram"] = stats.read_bytes_ram;
+  result["read_bytes_disk"] = stats.read_bytes_disk;
+  result["pass_read_bytes_ram"] = stats.pass_read_bytes_ram;
+  result["pass_read_bytes_disk"] = stats.pass_read_bytes_disk;
+  result["mispredict_count"] = stats.mispredict_count;
+  result["wait_ns"] = stats.wait_ns;
+  result["weight_memory_bytes"] = stats.weight_memory_bytes;
+  result["weight_memory_bytes_max"] = stats.weight_memory_bytes_max;
+  result["io_description"] = stats.io_description;
+  return result;
+}
+
+}  // namespace
+
+void bind_streamer(nb::module_& module) {
+  nb::class_<SharedStreamer>(module, "Streamer", nb::is_weak_referenceable(),
+                             "Streams a pack's blocks through fixed memory.")
+      .def_static("open", &open_streamer, nb::arg("pack"), nb::kw_only(),
+                  nb::arg("compute_dtype") = nb::none(),
+                  nb::arg("dtype_overrides") = std::map<std::string, std::string>(),
+                  nb::arg("verify") = "headers", nb::arg("lookahead_bytes") = nb::none(),
+                  nb::arg("tiers") = nb::none(), nb::arg("read_threads") = 4U)
+      .def_prop_ro("block_count", &SharedStreamer::block_count)
+      .def("base",
+           [](nb::handle_t<SharedStreamer> self) {
+             nb::list result;
+             for (const TensorView& tensor : nb::cast<SharedStreamer&>(self).base()) {
+               result.append(nb::make_tuple(nb::str(tensor.name.data(), tensor.name.size()),
+                                            export_tensor(tensor, self)));
+             }
+             return result;
+           })
+      .def(
+          "acquire",
+          [](nb::handle_t<SharedStreamer> self, std::size_t block_index) {
+            return std::make_unique<Lease>(nb::borrow(self),
+                                           nb::cast<SharedStreamer&>(self).acquire(block_index));
+          },
+          nb::arg("block_index"))
+      .def("stats", [](SharedStreamer& self) { return stats_dict(self.stats()); });
+
+  nb::class_<Lease>(module, "Lease", "A block's tensors, in memory until release().")
+      .def_prop_ro("names", &Lease::names)
+      .def_prop_ro("addresses", &Lease::addresses)
+      .def("arrays", &Lease::arrays)
+      .def("release", &Lease::release);
+}
+
+}  // namespace trash_panda::python

@@ -1,0 +1,106 @@
+#include "tensor_export.h"
+
+#include <vector>
+
+#include "errors.h"
+
+namespace nb = nanobind;
+
+namespace trash_panda::python {
+namespace {
+
+using format::Dtype;
+
+// DLPack's type codes. @see dlpack.h 1.1, DLDataTypeCode
+enum class TypeCode : std::uint8_t {
+  kInt = 0,
+  kUint = 1,
+  kFloat = 2,
+  kBfloat = 4,
+  kComplex = 5,
+  kBool = 6,
+  kFloat8E4m3fn = 10,
+  kFloat8E4m3fnuz = 11,
+  kFloat8E5m2 = 12,
+  kFloat8E5m2fnuz = 13,
+  kFloat8E8m0fnu = 14,
+  kFloat4E2m1fn = 17,
+};
+
+TypeCode type_code(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kBool:
+      return TypeCode::kBool;
+    case Dtype::kI8:
+    case Dtype::kI16:
+    case Dtype::kI32:
+    case Dtype::kI64:
+      return TypeCode::kInt;
+    case Dtype::kU8:
+    case Dtype::kU16:
+    case Dtype::kU32:
+    case Dtype::kU64:
+    case Dtype::kF6E2M3:
+    case Dtype::kF6E3M2:
+      return TypeCode::kUint;
+    case Dtype::kF16:
+    case Dtype::kF32:
+    case Dtype::kF64:
+      return TypeCode::kFloat;
+    case Dtype::kBf16:
+      return TypeCode::kBfloat;
+    case Dtype::kC64:
+      return TypeCode::kComplex;
+    case Dtype::kF8E4M3:
+      return TypeCode::kFloat8E4m3fn;
+    case Dtype::kF8E4M3Fnuz:
+      return TypeCode::kFloat8E4m3fnuz;
+    case Dtype::kF8E5M2:
+      return TypeCode::kFloat8E5m2;
+    case Dtype::kF8E5M2Fnuz:
+      return TypeCode::kFloat8E5m2fnuz;
+    case Dtype::kF8E8M0:
+      return TypeCode::kFloat8E8m0fnu;
+    case Dtype::kF4:
+      return TypeCode::kFloat4E2m1fn;
+  }
+  return TypeCode::kUint;
+}
+
+nb::dlpack::dtype make_dtype(TypeCode code, unsigned bits, unsigned lanes) {
+  return {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(bits),
+          static_cast<std::uint16_t>(lanes)};
+}
+
+}  // namespace
+
+DlpackType dlpack_type(Dtype dtype) {
+  const unsigned bits = format::dtype_bits(dtype);
+  if (bits == 4) {
+    return {make_dtype(type_code(dtype), 4, 2), 2};
+  }
+  if (bits == 6) {
+    return {make_dtype(TypeCode::kUint, 8, 1), 0};
+  }
+  return {make_dtype(type_code(dtype), bits, 1), 1};
+}
+
+nb::object export_tensor(const runtime::TensorView& tensor, nb::handle owner) {
+  const DlpackType type = dlpack_type(tensor.dtype);
+  std::vector<std::size_t> shape(tensor.shape->begin(), tensor.shape->end());
+  if (type.values_per_element == 0) {
+    shape.assign(1, tensor.size_bytes);
+  } else if (type.values_per_element > 1) {
+    if (shape.empty() || shape.back() % type.values_per_element != 0) {
+      throw NativeError(
+          Error(ErrorCode::kUnsupported, "tensor " + std::string(tensor.name) +
+                                             " of packed 4-bit floats has "
+                                             "an odd last dimension, which Python can't express"));
+    }
+    shape.back() /= type.values_per_element;
+  }
+  return nb::cast(nb::ndarray<nb::device::cpu>(tensor.data, shape.size(), shape.data(), owner,
+                                               /*strides=*/nullptr, type.dtype));
+}
+
+}  // namespace trash_panda::python

@@ -1,0 +1,129 @@
+"""load(): a pack into a model. Torch is imported when it is called, not before."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import _native
+from ._errors import IntegrityError, TrashPandaError, UnsupportedFormatError
+from ._offloaded import Offloaded
+from ._pack import Pack, StoredPlan
+from ._progress import progress_callback
+from ._torch import require_torch
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+_log = logging.getLogger("trash_panda")
+_MISMATCHES_SHOWN = 3
+
+
+def load(
+    pack_dir: str | os.PathLike[str],
+    model: nn.Module | None = None,
+    *,
+    plan: str | os.PathLike[str] | None = None,
+    device: str | torch.device | None = None,
+    compute_dtype: str | torch.dtype | None = None,
+    strict: bool = True,
+    ignore_missing: Iterable[str] = (),
+    verify: str = "headers",
+    lookahead: int | str | None = None,
+    progress: bool | Callable[[int, int], None] | None = None,
+) -> Offloaded:
+    """Makes `model` run with its weights streaming from a pack.
+
+    The model is best built on the meta device, where it takes no memory. Its blocks get their
+    weights for the time of their forward and give them back; tensors outside of blocks are set
+    once. The model is put into eval mode and its parameters need no gradient. When anything fails,
+    the model is as it was.
+
+    :param pack_dir: what `trash-panda repack` wrote.
+    :param model: the model, of the class and config that the checkpoint belongs to.
+    :param plan: a plan file for the same checkpoint; its tiers, dtype and lookahead are used
+        instead of those that the pack was laid out for.
+    :param device: where to compute; so far only "cpu".
+    :param compute_dtype: "bf16", "fp16", "fp32", "keep" or a torch dtype; default: the plan's.
+        Buffers that the file stores keep their own dtype.
+    :param strict: False: parameters that the pack lacks stay as they are, with a warning.
+    :param ignore_missing: globs of names that the pack may lack.
+    :param verify: "full" reads the whole pack once and compares checksums, and again whatever is
+        read later; "headers" checks manifest, sizes and shard headers.
+    :param lookahead: how far to read ahead: a number of blocks, or a size such as "512MB".
+    :param progress: of verify="full": False for none, or a function of (done, total) bytes;
+        default: a bar on a terminal, when tqdm is installed.
+    :raises MissingTensorsError: the pack lacks parameters of the model.
+    :raises CheckpointError: pack missing or damaged, or shapes differ from the model's.
+    :raises IntegrityError: bytes differ from their checksum.
+    :raises PlanError: the plan can't be read; StalePlanError: it is for another checkpoint.
+    """
+    require_torch()
+    if model is None:
+        raise TypeError(
+            'load() needs the model: with torch.device("meta"): model = Model(config); '
+            "trash_panda.load(pack, model)"
+        )
+    if verify not in ("headers", "full"):
+        raise ValueError(f'verify is {verify!r}, not "headers" or "full"')
+    from ._assemble import assemble
+
+    pack = Pack.open(pack_dir)
+    other_plan = None if plan is None else StoredPlan.read(Path(plan))
+    if verify == "full":
+        _verify(pack, progress)
+    chosen = other_plan or pack.plan
+    return assemble(
+        model,
+        pack,
+        tiers=pack.tiers(other_plan),
+        device=_device(device),
+        compute_dtype=chosen.compute_dtype if compute_dtype is None else compute_dtype,
+        strict=strict,
+        ignore_missing=ignore_missing,
+        verify=verify,
+        lookahead_bytes=_lookahead_bytes(pack, lookahead, other_plan),
+    )
+
+
+def _device(device: str | torch.device | None) -> torch.device:
+    import torch
+
+    if device is None:
+        if torch.cuda.is_available():
+            _log.warning("computing on the CPU: this version does not stream to GPUs yet")
+        return torch.device("cpu")
+    chosen = torch.device(device)
+    if chosen.type != "cpu":
+        raise UnsupportedFormatError(
+            f'device {str(chosen)!r} can\'t be streamed to yet; use device="cpu"'
+        )
+    return chosen
+
+
+def _verify(pack: Pack, progress: bool | Callable[[int, int], None] | None) -> None:
+    with progress_callback(progress, f"verifying {pack.path.name}") as callback:
+        mismatches = _native.verify_pack(pack.path, callback)
+    if mismatches:
+        more = len(mismatches) - _MISMATCHES_SHOWN
+        raise IntegrityError(
+            f"{pack.path}: {'; '.join(mismatches[:_MISMATCHES_SHOWN])}"
+            + (f" and {more} more" if more > 0 else "")
+            + "; pack the checkpoint again"
+        )
+
+
+def _lookahead_bytes(
+    pack: Pack, lookahead: int | str | None, plan: StoredPlan | None
+) -> int | None:
+    if lookahead is None:
+        return None if plan is None else plan.lookahead_bytes
+    if isinstance(lookahead, str):
+        return _native.parse_bytes(lookahead)
+    if lookahead < 1:
+        raise TrashPandaError(f"lookahead is {lookahead} blocks; at least 1 is read ahead")
+    return lookahead * max((block.stored_bytes for block in pack.blocks), default=0)

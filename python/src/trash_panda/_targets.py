@@ -1,0 +1,70 @@
+"""The tensors that a model wants, with every name and every place that holds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a module keeps a tensor: `module._parameters[attribute]`, or `_buffers`."""
+
+    module: nn.Module
+    attribute: str
+    is_buffer: bool
+    names: tuple[str, ...]  # More than one where the module itself is shared.
+
+    def holder(self) -> dict[str, Tensor | None]:
+        """The dictionary that the module looks the tensor up in."""
+        return self.module._buffers if self.is_buffer else self.module._parameters  # type: ignore[return-value]
+
+    def put(self, tensor: Tensor) -> None:
+        self.holder()[self.attribute] = tensor
+
+
+@dataclass
+class Target:
+    """One tensor of a model. Tied parameters are one target with several places."""
+
+    tensor: Tensor
+    persistent: bool
+    places: list[Place] = field(default_factory=list)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for place in self.places for name in place.names)
+
+    @property
+    def is_buffer(self) -> bool:
+        return self.places[0].is_buffer
+
+
+def collect_targets(model: nn.Module) -> list[Target]:
+    """Lists a model's tensors in the order of its modules.
+
+    Two places belong together when they hold the very same tensor object: that is how modules say
+    that weights are tied, on the meta device too, where there is no storage to compare.
+    """
+    names: dict[tuple[int, str], list[str]] = {}
+    modules: dict[int, nn.Module] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        modules[id(module)] = module
+        for attribute in (*module._parameters, *module._buffers):
+            dotted = f"{path}.{attribute}" if path else attribute
+            names.setdefault((id(module), attribute), []).append(dotted)
+
+    targets: dict[int, Target] = {}
+    for (module_id, attribute), dotted_names in names.items():
+        module = modules[module_id]
+        is_buffer = attribute in module._buffers
+        place = Place(module, attribute, is_buffer, tuple(dotted_names))
+        tensor = place.holder()[attribute]
+        if tensor is None:
+            continue
+        persistent = not (is_buffer and attribute in module._non_persistent_buffers_set)
+        target = targets.setdefault(id(tensor), Target(tensor, persistent))
+        target.places.append(place)
+        target.persistent |= persistent
+    return list(targets.values())
