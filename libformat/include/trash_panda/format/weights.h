@@ -84,4 +84,10 @@ Result<WeightTable> find_weights(const Checkpoint& checkpoint);
 /// Reads a stored scale and returns it in canonical form, row-major, one float an element.
 Result<std::vector<float>> read_scale(const Checkpoint& checkpoint, const WeightScale& scale);
 
+/// Says whether scales hold a value that is seldom meant: "NaN", "infinite", "unset (the lowest
+/// F32)" as vLLM leaves it, "negative" or "zero"; the gravest, or empty when there is none.
+///
+/// find_weights() warns of them where the scales are few; who reads larger ones calls this.
+[[nodiscard]] std::string_view special_scale_value(std::span<const float> scales);
+
 }  // namespace trash_panda::format

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "trash_panda/base/error.h"
+#include "trash_panda/format/checkpoint.h"
+
+namespace trash_panda::format {
+
+/// What ComfyUI's metadata says about one layer.
+struct ComfyLayer {
+  std::string format;       ///< As written, such as "float8_e4m3fn".
+  bool is_rotated = false;  ///< "convrot": its rows went through a Hadamard rotation.
+};
+
+/// ComfyUI's per-layer formats, by the index of the layer's weight in Checkpoint::tensors().
+struct ComfyLayers {
+  std::unordered_map<std::size_t, ComfyLayer> by_weight;
+  std::vector<std::size_t> blobs;  ///< The `X.comfy_quant` tensors: no parameters.
+  std::vector<std::string> warnings;
+};
+
+/// Reads every `X.comfy_quant` blob and `__metadata__._quantization_metadata`.
+///
+/// Layer names in the metadata are matched with and without the component's prefix
+/// ("model.diffusion_model."): writers disagree about it.
+///
+/// @retval kCorrupt  A blob or the metadata can't be read; reason "bad_quant_metadata".
+/// @see ComfyUI QUANTIZATION.md, comfy/quant_ops.py
+Result<ComfyLayers> read_comfy_layers(const Checkpoint& checkpoint);
+
+}  // namespace trash_panda::format

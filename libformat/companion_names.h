@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace trash_panda::format {
+
+/// What a tensor's name says that it is to another tensor. What is stored decides whether it is so:
+/// `norm.scale` and `logit_scale` are parameters that only look like scales.
+enum class CompanionRole : std::uint8_t {
+  kNone,
+  kScale,          ///< Of a weight, by a name that no parameter has, such as `X.weight_scale_inv`.
+  kPossibleScale,  ///< `X.scale`, `P_scale`: of a weight where that is quantized.
+  kActivation,     ///< Of a layer's inputs or outputs: of no use to who has the weights in full.
+  kPreQuantScale,  ///< Multiplies a layer's inputs to undo a smoothing of its weight.
+  kCache,          ///< Of the key and value cache.
+  kMarker,         ///< ComfyUI's `scaled_fp8`, which says that the file has scales.
+  kPreference,     ///< ComfyUI's attention settings.
+};
+
+struct Companion {
+  CompanionRole role = CompanionRole::kNone;
+  std::string weight;  ///< Name of the tensor that it would belong to; empty: none by name.
+};
+
+/// @see formats.md, section 1: spellings of rows 2, 3, 8, 9, 10, 16, 17, 18 and rule (i)
+Companion parse_companion(std::string_view name);
+
+/// The part of a name after its last dot, and what is before that dot.
+struct SplitName {
+  std::string_view module;
+  std::string_view leaf;
+};
+SplitName split_name(std::string_view name);
+
+}  // namespace trash_panda::format

@@ -1,0 +1,115 @@
+#include "packed_schemes.h"
+
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "companion_names.h"
+
+namespace trash_panda::format {
+
+namespace {
+
+bool is_integer(Dtype dtype) {
+  return dtype == Dtype::kU8 || dtype == Dtype::kI8 || dtype == Dtype::kI32 ||
+         dtype == Dtype::kU32 || dtype == Dtype::kI64;
+}
+
+bool has(const Checkpoint& checkpoint, std::string_view module, std::string_view leaf) {
+  return checkpoint.find(fmt::format("{}.{}", module, leaf)).has_value();
+}
+
+std::string weight_of(std::string_view module) {
+  return fmt::format("{}.weight", module);
+}
+
+/// `X.weight.absmax`, `X.weight.quant_map`, `X.weight.quant_state.bitsandbytes__nf4`: the parent
+/// is itself a tensor, which no ordinary parameter's is.
+std::optional<PackedScheme> match_bitsandbytes(const Checkpoint& checkpoint, SplitName name) {
+  const std::string_view parent =
+      split_name(name.module).leaf == "quant_state" ? split_name(name.module).module : name.module;
+  const bool is_part = name.leaf == "absmax" || name.leaf == "quant_map" ||
+                       name.leaf == "nested_absmax" || name.leaf == "nested_quant_map" ||
+                       parent.size() != name.module.size();
+  if (!is_part || !checkpoint.find(parent)) {
+    return std::nullopt;
+  }
+  return PackedScheme{.name = "bitsandbytes 4-bit", .weight = std::string(parent)};
+}
+
+/// gpt-oss: `P_blocks` and `P_scales`, both U8.
+std::optional<PackedScheme> match_blocks(const Checkpoint& checkpoint, const TensorRecord& tensor) {
+  constexpr std::string_view kBlocks = "_blocks";
+  if (tensor.dtype != Dtype::kU8 || !tensor.name.ends_with(kBlocks)) {
+    return std::nullopt;
+  }
+  const std::string parameter = tensor.name.substr(0, tensor.name.size() - kBlocks.size());
+  const auto scales = checkpoint.find(parameter + "_scales");
+  if (!scales || checkpoint.tensors()[*scales].dtype != Dtype::kU8) {
+    return std::nullopt;
+  }
+  return PackedScheme{.name = "MXFP4 (gpt-oss)", .weight = parameter};
+}
+
+std::string qweight_scheme(const Checkpoint& checkpoint, std::string_view module,
+                           const QuantizationConfig& config) {
+  if (config.method == "awq") {
+    return "AWQ";
+  }
+  return config.method == "gptq" || has(checkpoint, module, "g_idx") ? "GPTQ" : "GPTQ or AWQ";
+}
+
+std::string weight_packed_scheme(const Checkpoint& checkpoint, std::string_view module,
+                                 Dtype dtype) {
+  if (dtype != Dtype::kU8) {
+    return "compressed-tensors pack-quantized integers";
+  }
+  return has(checkpoint, module, "weight_global_scale")
+             ? "NVFP4 (compressed-tensors nvfp4-pack-quantized)"
+             : "MXFP4 (compressed-tensors mxfp4-pack-quantized)";
+}
+
+}  // namespace
+
+std::optional<PackedScheme> match_packed(const Checkpoint& checkpoint, std::size_t tensor_index,
+                                         const QuantizationConfig& config) {
+  const TensorRecord& tensor = checkpoint.tensors()[tensor_index];
+  const SplitName name = split_name(tensor.name);
+  if (name.leaf == "qweight" && is_integer(tensor.dtype)) {
+    return PackedScheme{.name = qweight_scheme(checkpoint, name.module, config),
+                        .weight = weight_of(name.module)};
+  }
+  if (name.leaf == "weight_packed" && is_integer(tensor.dtype)) {
+    return PackedScheme{.name = weight_packed_scheme(checkpoint, name.module, tensor.dtype),
+                        .weight = weight_of(name.module)};
+  }
+  if (name.leaf == "SCB" && has(checkpoint, name.module, "weight")) {
+    return PackedScheme{.name = "bitsandbytes 8-bit", .weight = weight_of(name.module)};
+  }
+  if (name.leaf == "weight_scale_2" && has(checkpoint, name.module, "weight")) {
+    return PackedScheme{.name = "NVFP4 (ModelOpt)", .weight = weight_of(name.module)};
+  }
+  if (auto scheme = match_blocks(checkpoint, tensor)) {
+    return scheme;
+  }
+  return match_bitsandbytes(checkpoint, name);
+}
+
+std::string integer_scheme(const Checkpoint& checkpoint, std::size_t weight_index,
+                           std::size_t scale_index, const QuantizationConfig& config) {
+  const Dtype weight = checkpoint.tensors()[weight_index].dtype;
+  const Dtype scale = checkpoint.tensors()[scale_index].dtype;
+  if ((weight == Dtype::kI8 || weight == Dtype::kU8) && scale == Dtype::kF8E8M0) {
+    return "MXFP4 (two codes a byte)";
+  }
+  if (weight == Dtype::kU8 && is_fp8(scale)) {
+    return "NVFP4";
+  }
+  if (config.is_quantized()) {
+    return fmt::format("{} {}", config.method,
+                       config.algorithm.empty() ? dtype_name(weight) : config.algorithm);
+  }
+  return fmt::format("{} codes with a scale", dtype_name(weight));
+}
+
+}  // namespace trash_panda::format

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "trash_panda/format/dtype.h"
+
+namespace trash_panda::format {
+
+/// Whether decode_scale() can read scales of this dtype.
+[[nodiscard]] bool is_scale_dtype(Dtype dtype);
+
+/// Decodes scales as they are stored to F32: exactly, F64 rounded once. U8 holds exponents as
+/// F8_E8M0 does: 2^(code - 127), code 255 is NaN.
+///
+/// @param bytes  A whole number of elements of `dtype`, for which is_scale_dtype() holds.
+std::vector<float> decode_scale(Dtype dtype, std::span<const std::byte> bytes);
+
+}  // namespace trash_panda::format

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "trash_panda/base/error.h"
+#include "trash_panda/format/checkpoint.h"
+#include "trash_panda/format/weights.h"
+
+#include "comfy_layers.h"
+#include "companion_names.h"
+#include "quantization_config.h"
+#include "scale_granularity.h"
+
+namespace trash_panda::format {
+
+/// Puts every tensor of a checkpoint into its place; find_weights() is one run of it.
+///
+/// The order of the steps is the rule of precedence: what metadata names, then packed schemes,
+/// then scales by name beside weights that are stored quantized; what is left is a parameter.
+class WeightFinder {
+ public:
+  explicit WeightFinder(const Checkpoint& checkpoint);
+
+  Result<WeightTable> find();
+
+ private:
+  enum class Place : std::uint8_t { kParameter, kScale, kIgnored };
+
+  Result<void> read_metadata();
+  Result<void> apply_comfy_layers();
+  Result<void> refuse_packed() const;
+  Result<void> place_companions();
+  Result<void> place_scale(std::size_t tensor_index, const Companion& companion);
+  Result<void> pair(std::size_t scale_index, std::size_t weight_index);
+  void place_layer_scale(std::size_t tensor_index, CompanionRole role);
+  Result<void> check_unscaled();
+  Result<void> check_unknown_companions() const;
+  Result<void> check_integers() const;
+  void collect();
+
+  [[nodiscard]] Dtype payload_dtype(std::size_t tensor_index) const;
+  [[nodiscard]] std::string name_of(std::size_t tensor_index) const;
+  void ignore(std::size_t tensor_index) { places_[tensor_index] = Place::kIgnored; }
+
+  const Checkpoint& checkpoint_;
+  QuantizationConfig config_;
+  ComfyLayers comfy_;
+  ScaleHints hints_;
+  std::vector<Place> places_;                              ///< By tensor.
+  std::unordered_map<std::size_t, Dtype> payload_dtypes_;  ///< Where not the stored one.
+  std::unordered_map<std::size_t, WeightScale> scales_;    ///< By tensor of the weight.
+  bool has_quantized_ = false;                             ///< Some payload is fp8.
+  WeightTable table_;
+};
+
+}  // namespace trash_panda::format
