@@ -92,7 +92,7 @@ Result<void> CheckpointBuilder::add_file(const fs::path& path, std::string_view 
 
 Result<void> CheckpointBuilder::check_shards_exist(const fs::path& folder, const IndexFile& index) {
   std::vector<std::string> missing;
-  for (const std::string& shard : index.shards) {
+  for (const std::string& shard : index.shards()) {
     std::error_code ignored;
     if (!fs::exists(folder / shard, ignored)) {
       missing.push_back(shard);
@@ -104,19 +104,17 @@ Result<void> CheckpointBuilder::check_shards_exist(const fs::path& folder, const
   return std::unexpected(
       Error(ErrorCode::kMissing,
             fmt::format("{} of {} shards that the index lists are missing: {}", missing.size(),
-                        index.shards.size(), list_names(missing)))
+                        index.shards().size(), list_names(missing)))
           .with_reason("missing_shard")
           .with_hint("download the missing files"));
 }
 
 Result<void> CheckpointBuilder::keep_listed(const IndexFile& index) {
-  const auto listed_at = [&](std::size_t i) { return std::string_view(index.entries[i].tensor); };
-  const NameIndex listed(index.entries.size(), listed_at);
-  std::vector<bool> is_found(index.entries.size());
+  std::vector<bool> is_found(index.entries().size());
   std::vector<std::string> strays;
   std::erase_if(checkpoint_.tensors_, [&](const TensorRecord& tensor) {
-    const auto entry = listed.find(tensor.name, listed_at);
-    if (entry && index.entries[*entry].shard_index == tensor.file_index) {
+    const auto entry = index.find(tensor.name);
+    if (entry && index.entries()[*entry].shard_index == tensor.file_index) {
       is_found[*entry] = true;
       return false;
     }
@@ -126,11 +124,11 @@ Result<void> CheckpointBuilder::keep_listed(const IndexFile& index) {
   const auto lost = std::ranges::find(is_found, false);
   if (lost != is_found.end()) {
     const IndexEntry& entry =
-        index.entries[static_cast<std::size_t>(std::distance(is_found.begin(), lost))];
+        index.entries()[static_cast<std::size_t>(std::distance(is_found.begin(), lost))];
     return std::unexpected(
         Error(ErrorCode::kCorrupt,
               fmt::format("the index lists tensor {} in {}, which does not have it",
-                          quote_name(entry.tensor), quote_name(index.shards[entry.shard_index])))
+                          quote_name(entry.tensor), quote_name(index.shards()[entry.shard_index])))
             .with_reason("missing_tensor")
             .with_hint("index and shards are not of one version: download both again"));
   }
@@ -144,9 +142,9 @@ Result<void> CheckpointBuilder::keep_listed(const IndexFile& index) {
 
 void CheckpointBuilder::compare_total(const IndexFile& index) {
   const auto total_bytes = static_cast<double>(checkpoint_.total_bytes());
-  if (index.total_size && *index.total_size != total_bytes) {
+  if (index.total_size() && *index.total_size() != total_bytes) {
     add_note(fmt::format("the index says total_size {:.0f}, the tensors have {:.0f} bytes",
-                         *index.total_size, total_bytes));
+                         *index.total_size(), total_bytes));
   }
 }
 
@@ -159,12 +157,14 @@ Result<void> CheckpointBuilder::add_index(const fs::path& index_path) {
                                                file.size_bytes(), kIndexBytesMax))
                                  .with_reason("index"));
     }
-    std::string text(file.size_bytes(), '\0');
-    TP_RETURN_IF_ERROR(file.read_exact_at(0, std::as_writable_bytes(std::span(text))));
-    TP_ASSIGN_OR_RETURN(const IndexFile index, parse_index(text));
+    simdjson::padded_string text(file.size_bytes());
+    TP_RETURN_IF_ERROR(
+        file.read_exact_at(0, std::as_writable_bytes(std::span(text.data(), text.size()))));
+    TP_ASSIGN_OR_RETURN(const IndexFile index, IndexFile::parse(std::move(text)));
     const fs::path folder = index_path.parent_path();
     TP_RETURN_IF_ERROR(check_shards_exist(folder, index));
-    for (const std::string& shard : index.shards) {
+    checkpoint_.tensors_.reserve(index.entries().size());
+    for (const std::string& shard : index.shards()) {
       TP_RETURN_IF_ERROR(add_file(folder / shard, shard));
     }
     TP_RETURN_IF_ERROR(keep_listed(index));

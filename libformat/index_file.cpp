@@ -74,12 +74,11 @@ Result<void> check_shard_name(std::string_view shard) {
 
 Result<void> read_weight(WeightMap& map, JsonField& field) {
   TP_ASSIGN_OR_RETURN(const std::string_view key, read_json_key(field));
-  std::string tensor(key);
   TP_ASSIGN_OR_RETURN(const JsonType type, json_type_of(field.value()));
   if (type != JsonType::string) {
     return std::unexpected(broken("index", fmt::format("weight_map gives {} for tensor {}, not "
                                                        "the name of a file",
-                                                       json_type_name(type), quote_name(tensor))));
+                                                       json_type_name(type), quote_name(key))));
   }
   TP_ASSIGN_OR_RETURN(const std::string_view shard, read_json_string(field.value()));
   auto place = map.shard_numbers.find(shard);
@@ -88,7 +87,7 @@ Result<void> read_weight(WeightMap& map, JsonField& field) {
     const auto number = static_cast<std::uint32_t>(map.shard_numbers.size());
     place = map.shard_numbers.emplace(std::string(shard), number).first;
   }
-  map.entries.push_back({.tensor = std::move(tensor), .shard_index = place->second});
+  map.entries.push_back({.tensor = key, .shard_index = place->second});
   return {};
 }
 
@@ -164,11 +163,9 @@ Result<void> read_root_field(StatedIndex& index, JsonField& field) {
   return walk_json_value(field.value(), 1);
 }
 
-Result<StatedIndex> read_json(std::string_view text) {
-  JsonParser parser;
-  const simdjson::padded_string padded(text);
+Result<StatedIndex> read_json(JsonParser& parser, const simdjson::padded_string& text) {
   JsonDocument document;
-  if (const auto code = parser.iterate(padded).get(document); code != simdjson::SUCCESS) {
+  if (const auto code = parser.iterate(text).get(document); code != simdjson::SUCCESS) {
     return std::unexpected(json_error(code));
   }
   JsonObject root;
@@ -184,34 +181,6 @@ Result<StatedIndex> read_json(std::string_view text) {
   if (!index.has_map) {
     return std::unexpected(broken("index", "broken index: it has no weight_map"));
   }
-  return index;
-}
-
-Result<void> check_names_differ(const std::vector<IndexEntry>& entries) {
-  const auto name_at = [&](std::size_t i) { return std::string_view(entries[i].tensor); };
-  const NameIndex names(entries.size(), name_at);
-  if (const auto twice = names.find_twice(name_at)) {
-    return std::unexpected(
-        broken("index_duplicate",
-               fmt::format("weight_map lists tensor {} twice", quote_name(name_at(twice->first)))));
-  }
-  return {};
-}
-
-/// Renumbers the shards in the order of their names, so that the order of a file's lines does not
-/// decide anything.
-IndexFile with_sorted_shards(StatedIndex stated) {
-  IndexFile index;
-  std::vector<std::uint32_t> new_number(stated.map.shard_numbers.size());
-  for (const auto& [name, number] : stated.map.shard_numbers) {
-    new_number[number] = static_cast<std::uint32_t>(index.shards.size());
-    index.shards.push_back(name);
-  }
-  index.entries = std::move(stated.map.entries);
-  for (IndexEntry& entry : index.entries) {
-    entry.shard_index = new_number[entry.shard_index];
-  }
-  index.total_size = stated.total_size;
   return index;
 }
 
@@ -233,13 +202,37 @@ Error as_index_error(Error error, std::string_view text) {
 
 }  // namespace
 
-Result<IndexFile> parse_index(std::string_view text) {
-  Result<StatedIndex> stated = read_json(text);
+Result<IndexFile> IndexFile::parse(simdjson::padded_string text) {
+  IndexFile index;
+  index.text_ = std::move(text);
+  index.parser_ = std::make_unique<JsonParser>();
+  Result<StatedIndex> stated = read_json(*index.parser_, index.text_);
   if (!stated) {
-    return std::unexpected(as_index_error(std::move(stated).error(), text));
+    return std::unexpected(as_index_error(std::move(stated).error(), index.text_));
   }
-  TP_RETURN_IF_ERROR(check_names_differ(stated->map.entries));
-  return with_sorted_shards(*std::move(stated));
+  index.entries_ = std::move(stated->map.entries);
+  index.total_size_ = stated->total_size;
+  // Shards in the order of their names, so that the order of a file's lines decides nothing.
+  std::vector<std::uint32_t> new_number(stated->map.shard_numbers.size());
+  for (const auto& [name, number] : stated->map.shard_numbers) {
+    new_number[number] = static_cast<std::uint32_t>(index.shards_.size());
+    index.shards_.push_back(name);
+  }
+  for (IndexEntry& entry : index.entries_) {
+    entry.shard_index = new_number[entry.shard_index];
+  }
+  const auto name_at = [&](std::size_t i) { return index.entries_[i].tensor; };
+  index.names_ = NameIndex(index.entries_.size(), name_at);
+  if (const auto twice = index.names_.find_twice(name_at)) {
+    return std::unexpected(
+        broken("index_duplicate",
+               fmt::format("weight_map lists tensor {} twice", quote_name(name_at(twice->first)))));
+  }
+  return index;
+}
+
+std::optional<std::size_t> IndexFile::find(std::string_view tensor) const {
+  return names_.find(tensor, [this](std::size_t i) { return entries_[i].tensor; });
 }
 
 }  // namespace trash_panda::format

@@ -1,12 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "trash_panda/base/error.h"
+#include "trash_panda/format/name_index.h"
+
+#include "json_walk.h"
 
 namespace trash_panda::format {
 
@@ -15,22 +19,36 @@ inline constexpr std::uint64_t kIndexBytesMax = 256'000'000;
 
 /// One line of a weight_map.
 struct IndexEntry {
-  std::string tensor;
+  std::string_view tensor;    ///< Valid as long as the IndexFile.
   std::uint32_t shard_index;  ///< Into IndexFile::shards.
 };
 
-/// What an `*.index.json` says.
-struct IndexFile {
-  std::vector<IndexEntry> entries;   ///< In the order of the file; no name is there twice.
-  std::vector<std::string> shards;   ///< As spelled, sorted; each one is listed by some tensor.
-  std::optional<double> total_size;  ///< metadata.total_size, where there is one.
-};
+/// What an `*.index.json` says. Names are not copied: it keeps the text that they are in.
+class IndexFile {
+ public:
+  /// Parses an index. Shard names are checked to stay inside the folder.
+  ///
+  /// @retval kCorrupt      Reasons: index (no JSON, no weight_map, a value that is no string),
+  ///                       index_duplicate, unsafe_path.
+  /// @retval kUnsupported  A shard is of another format by its name (reason unsupported_format).
+  static Result<IndexFile> parse(simdjson::padded_string text);
 
-/// Parses an index. Shard names are checked to stay inside the folder.
-///
-/// @retval kCorrupt      Reasons: index (no JSON, no weight_map, a value that is no string),
-///                       index_duplicate, unsafe_path.
-/// @retval kUnsupported  A shard is of another format by its name (reason unsupported_format).
-Result<IndexFile> parse_index(std::string_view text);
+  /// In the order of the file; no name is there twice.
+  [[nodiscard]] const std::vector<IndexEntry>& entries() const { return entries_; }
+  /// As spelled, sorted; each one is listed by some tensor.
+  [[nodiscard]] const std::vector<std::string>& shards() const { return shards_; }
+  /// metadata.total_size, where there is one.
+  [[nodiscard]] std::optional<double> total_size() const { return total_size_; }
+  /// Index into entries(), or nothing.
+  [[nodiscard]] std::optional<std::size_t> find(std::string_view tensor) const;
+
+ private:
+  simdjson::padded_string text_;
+  std::unique_ptr<JsonParser> parser_;  ///< Holds the names that had escapes.
+  std::vector<IndexEntry> entries_;
+  std::vector<std::string> shards_;
+  std::optional<double> total_size_;
+  NameIndex names_;  ///< Of entries_.
+};
 
 }  // namespace trash_panda::format
