@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -8,11 +9,15 @@
 
 namespace trash_panda::plan {
 
+/// Version of the plan file that this code writes and reads.
+inline constexpr std::uint64_t kPlanVersion = 1;
+
 /// Writes a plan as TOML that a person can edit. Deterministic: equal plans give equal bytes.
 [[nodiscard]] std::string write_plan_toml(const Plan& plan);
 
-/// Reads a plan back. Unknown keys are errors that name the nearest known one; sizes and names are
-/// checked.
+/// Reads a plan back. Unknown keys are errors that name the nearest known one; block names are
+/// unique, and blocks are not more than the model. Whether the plan fits its budgets after a change
+/// by hand is Plan::fits()'s answer, whether it fits a checkpoint make_pack_layout()'s.
 ///
 /// @param where  Name of the file, for messages, which give line and column.
 /// @retval kCorrupt      Not TOML, or a key is missing, unknown or of a wrong type.

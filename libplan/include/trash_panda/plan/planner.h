@@ -43,11 +43,20 @@ struct ModelSummary {
   std::vector<PlannedBlock> blocks;  ///< In execution order; tiers are ignored.
   std::uint64_t base_stored_bytes = 0;
   std::uint64_t base_expanded_bytes = 0;
+  /// The largest block in the compute dtype, of those with a weight that has to be expanded; 0 when
+  /// every block is used as it is stored.
+  std::uint64_t expansion_bytes_max = 0;
 };
+
+/// Reads the name of a compute dtype: "bf16", "fp16" or "fp32"; nothing for "keep", which leaves
+/// every tensor as it is stored. @retval kUsage  Another name.
+Result<std::optional<format::Dtype>> parse_compute_dtype(std::string_view name);
 
 /// Adds up blocks and base in stored and expanded form.
 ///
-/// @param weights  Of the same checkpoint as `blocks`, which index its tensors.
+/// @param weights        Of the same checkpoint as `blocks`, which index its tensors.
+/// @param compute_dtype  A name that parse_compute_dtype() knows; another one counts as "keep",
+///                       and make_plan() refuses it.
 [[nodiscard]] ModelSummary summarize_model(const format::Checkpoint& checkpoint,
                                            const format::WeightTable& weights,
                                            const BlockMap& blocks, std::string_view compute_dtype);

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "trash_panda/plan/plan.h"
+
+namespace trash_panda::plan {
+
+/// Slots in VRAM that streamed blocks arrive in: one is computed with while the next one is copied.
+inline constexpr std::uint64_t kDeviceSlotCount = 2;
+
+/// Blocks read ahead of the one in use, unless the user says otherwise: one hides the read, the
+/// second evens out blocks of different size.
+inline constexpr std::uint64_t kLookaheadBlocks = 2;
+
+/// A model and what it is placed under.
+struct PlacementProblem {
+  std::span<const PlannedBlock> blocks;
+  std::vector<std::optional<Tier>> fixed;       ///< By the user, one per block.
+  std::optional<std::uint64_t> resident_count;  ///< Exactly so many in VRAM.
+  std::uint64_t base_bytes = 0;
+  std::uint64_t expansion_bytes_max = 0;
+  std::uint64_t ram_budget_bytes = 0;
+  std::uint64_t vram_budget_bytes = 0;  ///< 0: base lies in RAM, nothing in VRAM.
+  bool allow_disk = true;
+  std::optional<std::uint64_t> lookahead_blocks;
+};
+
+/// Where each block goes and what that takes besides.
+struct Placement {
+  std::vector<Tier> tiers;
+  std::uint64_t slot_bytes = 0;
+  std::uint64_t compute_slot_bytes = 0;
+  std::uint64_t lookahead_blocks = 0;  ///< What is left of the lookahead where memory is short.
+  std::uint64_t lookahead_bytes = 0;
+};
+
+/// Indexes of `count` members spread evenly over `of`, each in the middle of its share.
+[[nodiscard]] std::vector<std::size_t> spread_evenly(std::size_t count, std::size_t of);
+
+/// Places the blocks that are not fixed: as many bytes as fit into VRAM, then into RAM, the rest
+/// on disk, those of the slower tier spread evenly among those of the faster one, so that their
+/// copies and reads do not bunch up.
+///
+/// Where nothing fits, the placement that needs least comes back: Plan::fits() tells.
+///
+/// `fixed` and `resident_count` do not contradict each other.
+[[nodiscard]] Placement place_blocks(const PlacementProblem& problem);
+
+}  // namespace trash_panda::plan

@@ -1,0 +1,101 @@
+#include <cstddef>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "trash_panda/base/units.h"
+#include "trash_panda/format/tier.h"
+#include "trash_panda/plan/plan_toml.h"
+
+namespace trash_panda::plan {
+namespace {
+
+/// Length of the UTF-8 sequence at the start of `text`, 0 when it is not valid.
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [text](std::size_t index) {
+    return static_cast<unsigned>(static_cast<unsigned char>(text[index]));
+  };
+  const unsigned first = byte(0);
+  const std::size_t length = first < 0x80                     ? 1
+                             : first >= 0xC2 && first <= 0xDF ? 2
+                             : first >= 0xE0 && first <= 0xEF ? 3
+                             : first >= 0xF0 && first <= 0xF4 ? 4
+                                                              : 0;
+  if (length == 0 || length > text.size()) {
+    return 0;
+  }
+  for (std::size_t index = 1; index < length; ++index) {
+    if ((byte(index) & 0xC0U) != 0x80U) {
+      return 0;
+    }
+  }
+  // Overlong forms, surrogates, and what lies beyond U+10FFFF.
+  const unsigned second = length > 1 ? byte(1) : 0;
+  const bool is_bad = (first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
+                      (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F);
+  return is_bad ? 0 : length;
+}
+
+/// A TOML basic string. TOML is UTF-8: bytes of a path that are not become U+FFFD.
+std::string quote(std::string_view text) {
+  std::string quoted = "\"";
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const unsigned char first = static_cast<unsigned char>(text[0]);
+    if (length == 0) {
+      quoted += "\xEF\xBF\xBD";
+    } else if (first == '"' || first == '\\') {
+      quoted += '\\';
+      quoted += text[0];
+    } else if (first < 0x20 || first == 0x7F) {
+      fmt::format_to(std::back_inserter(quoted), "\\u{:04X}", first);
+    } else {
+      quoted += text.substr(0, length);
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  quoted += '"';
+  return quoted;
+}
+
+/// One line with the amount for people behind it.
+std::string size_line(std::string_view key, std::uint64_t bytes) {
+  return fmt::format("{} = {}  # {}\n", key, bytes, format_bytes(bytes));
+}
+
+}  // namespace
+
+std::string write_plan_toml(const Plan& plan) {
+  std::string text = fmt::format(
+      "# Plan of trash-panda. The tier of a block may be changed by hand: gpu, ram or disk.\n"
+      "# `trash-panda repack MODEL --plan THIS` lays the model out for it.\n"
+      "version = {}\n\n[model]\npath = {}\nfingerprint = {}\n",
+      kPlanVersion, quote(plan.model_path), quote(plan.model_fingerprint));
+  text += size_line("stored_bytes", plan.model_bytes);
+  text += fmt::format("tensor_count = {}\n\n[hardware]\n", plan.tensor_count);
+  text += size_line("ram_total_bytes", plan.ram_total_bytes);
+  text += size_line("ram_limit_bytes", plan.ram_limit_bytes);
+  text += fmt::format("ram_limit_source = {}\ngpu_name = {}\n", quote(plan.ram_limit_source),
+                      quote(plan.gpu_name));
+  text += size_line("vram_total_bytes", plan.vram_total_bytes);
+  text += "\n[budget]\n";
+  text += size_line("ram_bytes", plan.ram_budget_bytes);
+  text += size_line("vram_bytes", plan.vram_budget_bytes);
+  text += size_line("base_bytes", plan.base_bytes);
+  text += size_line("slot_bytes", plan.slot_bytes);
+  text += size_line("compute_slot_bytes", plan.compute_slot_bytes);
+  text += fmt::format("\n[settings]\ncompute_dtype = {}\n", quote(plan.compute_dtype));
+  text += size_line("lookahead_bytes", plan.lookahead_bytes);
+  for (const PlannedBlock& block : plan.blocks) {
+    text += fmt::format(
+        "\n[[block]]\nname = {}\ntier = \"{}\"\nstored_bytes = {}\nextent_bytes = {}\n"
+        "expanded_bytes = {}\n",
+        quote(block.name), format::tier_name(block.tier), block.stored_bytes, block.extent_bytes,
+        block.expanded_bytes);
+  }
+  return text;
+}
+
+}  // namespace trash_panda::plan

@@ -1,0 +1,229 @@
+#include "trash_panda/plan/planner.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trash_panda/base/file.h"
+#include "trash_panda/base/units.h"
+
+#include "budgets.h"
+#include "placement.h"
+
+namespace trash_panda::plan {
+namespace {
+
+/// More blocks than a pass has are never read ahead, and the product with a size stays in range.
+constexpr std::uint64_t kLookaheadBlocksMax = 1024;
+
+Result<void> check_request(const ModelSummary& model, const Budgets& budgets,
+                           const PlanRequest& request) {
+  TP_RETURN_IF_ERROR(parse_compute_dtype(request.compute_dtype));
+  if (request.lookahead_blocks.value_or(0) > kLookaheadBlocksMax) {
+    return std::unexpected(
+        Error(ErrorCode::kUsage, fmt::format("--lookahead {}: at most {} blocks are read ahead",
+                                             *request.lookahead_blocks, kLookaheadBlocksMax)));
+  }
+  const std::uint64_t resident_count = request.resident_blocks.value_or(0);
+  if (resident_count > model.blocks.size()) {
+    return std::unexpected(
+        Error(ErrorCode::kUsage, fmt::format("--resident-blocks {}: the model has {} blocks",
+                                             resident_count, model.blocks.size())));
+  }
+  if (resident_count > 0 && budgets.vram.bytes == 0) {
+    return std::unexpected(
+        Error(ErrorCode::kDoesNotFit,
+              fmt::format("--resident-blocks {}: there is no VRAM to plan for", resident_count))
+            .with_hint("--max-vram plans for a GPU that is not in this machine"));
+  }
+  return {};
+}
+
+/// Tiers that the user fixed, by block.
+Result<std::vector<std::optional<Tier>>> fix_tiers(const ModelSummary& model,
+                                                   const Budgets& budgets,
+                                                   const PlanRequest& request) {
+  std::vector<std::optional<Tier>> fixed(model.blocks.size());
+  for (const auto& [tier, selector] : request.assignments) {
+    const std::string typed =
+        fmt::format("--assign {}={}", format::tier_name(tier), printable(selector));
+    if (tier == Tier::kBase) {
+      return std::unexpected(Error(ErrorCode::kUsage, typed + ": blocks can't become base tensors")
+                                 .with_hint("the tiers of blocks are gpu, ram and disk"));
+    }
+    if (tier == Tier::kDisk && !request.allow_disk) {
+      return std::unexpected(Error(ErrorCode::kUsage, typed + " contradicts --no-disk"));
+    }
+    if (tier == Tier::kGpu && budgets.vram.bytes == 0) {
+      return std::unexpected(
+          Error(ErrorCode::kDoesNotFit, typed + ": there is no VRAM to plan for")
+              .with_hint("--max-vram plans for a GPU that is not in this machine"));
+    }
+    auto selected = select_blocks(selector, model.blocks);
+    if (!selected) {
+      return std::unexpected(std::move(selected).error().with_context(
+          fmt::format("--assign {}", format::tier_name(tier))));
+    }
+    for (const std::size_t index : *selected) {
+      fixed[index] = tier;
+    }
+  }
+  if (request.resident_blocks) {
+    const auto fixed_to_gpu =
+        static_cast<std::uint64_t>(std::ranges::count(fixed, std::optional(Tier::kGpu)));
+    const auto open = static_cast<std::uint64_t>(std::ranges::count(fixed, std::optional<Tier>()));
+    if (*request.resident_blocks < fixed_to_gpu || *request.resident_blocks > fixed_to_gpu + open) {
+      return std::unexpected(
+          Error(ErrorCode::kUsage,
+                fmt::format("--resident-blocks {}: --assign allows {} to {}",
+                            *request.resident_blocks, fixed_to_gpu, fixed_to_gpu + open)));
+    }
+  }
+  return fixed;
+}
+
+bool is_assigned(const PlanRequest& request, Tier tier) {
+  return std::ranges::any_of(request.assignments,
+                             [tier](const auto& assignment) { return assignment.first == tier; });
+}
+
+/// "needs 3.10 GB of VRAM and the budget is 2.00 GB: base 1.00 GB, …".
+std::string vram_shortage(const Plan& plan) {
+  return fmt::format(
+      "needs {} of VRAM and the budget is {}: base {}, {} resident blocks {}, "
+      "compute slots {}",
+      format_bytes(plan.vram_used_bytes()), format_bytes(plan.vram_budget_bytes),
+      format_bytes(plan.base_bytes), plan.block_count(Tier::kGpu),
+      format_bytes(plan.extent_bytes(Tier::kGpu)), format_bytes(plan.compute_slot_bytes));
+}
+
+std::string ram_shortage(const Plan& plan) {
+  const std::string base =
+      plan.uses_vram() ? ""
+                       : fmt::format("base {}, compute slots {}, ", format_bytes(plan.base_bytes),
+                                     format_bytes(plan.compute_slot_bytes));
+  return fmt::format(
+      "needs {} of RAM and the budget is {} (of {}, {}): {}{} blocks in RAM {}, "
+      "slots for {} disk blocks {}",
+      format_bytes(plan.ram_used_bytes()), format_bytes(plan.ram_budget_bytes),
+      format_bytes(plan.ram_limit_bytes), plan.ram_limit_source, base, plan.block_count(Tier::kRam),
+      format_bytes(plan.extent_bytes(Tier::kRam)), plan.block_count(Tier::kDisk),
+      format_bytes(plan.slot_bytes));
+}
+
+/// What the user asked for and can't have is an error; a machine that is too small, a warning.
+Result<void> check_fit(const PlanRequest& request, const Budgets& budgets, Plan& plan) {
+  if (plan.vram_used_bytes() > plan.vram_budget_bytes) {
+    const bool is_assigned_to_gpu = is_assigned(request, Tier::kGpu);
+    if (budgets.vram.is_given || request.resident_blocks || is_assigned_to_gpu) {
+      std::string hint(budgets.vram.flag);
+      hint += request.resident_blocks ? " or fewer --resident-blocks" : "";
+      hint += is_assigned_to_gpu ? " or fewer blocks in --assign gpu=" : "";
+      return std::unexpected(Error(ErrorCode::kDoesNotFit, "the plan " + vram_shortage(plan))
+                                 .with_hint(hint + " helps"));
+    }
+    plan.warnings.push_back("does not fit: " + vram_shortage(plan));
+  }
+  if (plan.ram_used_bytes() > plan.ram_budget_bytes) {
+    const bool is_assigned_to_ram = is_assigned(request, Tier::kRam);
+    if (budgets.ram.is_given || !request.allow_disk || is_assigned_to_ram ||
+        request.lookahead_blocks) {
+      std::string hint(budgets.ram.flag);
+      hint += !request.allow_disk ? " or leaving out --no-disk" : "";
+      hint += is_assigned_to_ram ? " or fewer blocks in --assign ram=" : "";
+      hint += request.lookahead_blocks ? " or a smaller --lookahead" : "";
+      return std::unexpected(Error(ErrorCode::kDoesNotFit, "the plan " + ram_shortage(plan))
+                                 .with_hint(hint + " helps"));
+    }
+    plan.warnings.push_back("does not fit: " + ram_shortage(plan));
+  }
+  return {};
+}
+
+/// What a user should know of a plan that fits.
+void warn(const Hardware& hardware, const PlanRequest& request, const Placement& placement,
+          Plan& plan) {
+  if (plan.blocks.empty()) {
+    plan.warnings.emplace_back(
+        "no blocks found: nothing can stream; --group names the list of layers");
+  }
+  const std::uint64_t base_budget_bytes =
+      plan.uses_vram() ? plan.vram_budget_bytes : plan.ram_budget_bytes;
+  if (!plan.blocks.empty() && plan.base_bytes > base_budget_bytes / 2) {
+    plan.warnings.push_back(
+        fmt::format("tensors outside blocks take {}, more than half of the {} budget of {}",
+                    format_bytes(plan.base_bytes), plan.uses_vram() ? "VRAM" : "RAM",
+                    format_bytes(base_budget_bytes)));
+  }
+  if (!request.lookahead_blocks && plan.block_count(Tier::kDisk) > 0 &&
+      placement.lookahead_blocks < kLookaheadBlocks) {
+    plan.warnings.push_back(fmt::format("RAM for {} of {} blocks of lookahead: reads overlap less",
+                                        placement.lookahead_blocks, kLookaheadBlocks));
+  }
+  if (hardware.ram_available_bytes > 0 && plan.ram_used_bytes() > hardware.ram_available_bytes) {
+    plan.warnings.push_back(fmt::format("the plan takes {} of RAM and {} are available now",
+                                        format_bytes(plan.ram_used_bytes()),
+                                        format_bytes(hardware.ram_available_bytes)));
+  }
+  if (request.gpu_index < hardware.gpus.size()) {
+    const GpuInfo& gpu = hardware.gpus[request.gpu_index];
+    if (plan.vram_used_bytes() > gpu.free_bytes) {
+      plan.warnings.push_back(fmt::format("the plan takes {} of VRAM and {} are free now on {}",
+                                          format_bytes(plan.vram_used_bytes()),
+                                          format_bytes(gpu.free_bytes), gpu.name));
+    }
+  }
+}
+
+}  // namespace
+
+Result<Plan> make_plan(const ModelSummary& model, const Hardware& hardware,
+                       const PlanRequest& request) {
+  TP_ASSIGN_OR_RETURN(const Budgets budgets, derive_budgets(hardware, request));
+  TP_RETURN_IF_ERROR(check_request(model, budgets, request));
+
+  PlacementProblem problem;
+  problem.blocks = model.blocks;
+  TP_ASSIGN_OR_RETURN(problem.fixed, fix_tiers(model, budgets, request));
+  problem.resident_count = request.resident_blocks;
+  problem.base_bytes = model.base_expanded_bytes;
+  problem.expansion_bytes_max = model.expansion_bytes_max;
+  problem.ram_budget_bytes = budgets.ram.bytes;
+  problem.vram_budget_bytes = budgets.vram.bytes;
+  problem.allow_disk = request.allow_disk;
+  problem.lookahead_blocks = request.lookahead_blocks;
+  if (budgets.vram.bytes == 0) {
+    problem.resident_count.reset();
+  }
+  const Placement placement = place_blocks(problem);
+
+  Plan plan;
+  plan.model_path = model.path;
+  plan.model_fingerprint = model.fingerprint;
+  plan.model_bytes = model.total_bytes;
+  plan.tensor_count = model.tensor_count;
+  plan.ram_total_bytes = hardware.ram_total_bytes;
+  plan.ram_limit_bytes = budgets.ram_limit_bytes;
+  plan.ram_limit_source = budgets.ram_limit_source;
+  plan.gpu_name = budgets.gpu_name;
+  plan.vram_total_bytes = budgets.vram_total_bytes;
+  plan.ram_budget_bytes = budgets.ram.bytes;
+  plan.vram_budget_bytes = budgets.vram.bytes;
+  plan.base_bytes = model.base_expanded_bytes;
+  plan.slot_bytes = placement.slot_bytes;
+  plan.compute_slot_bytes = placement.compute_slot_bytes;
+  plan.compute_dtype = request.compute_dtype;
+  plan.lookahead_bytes = placement.lookahead_bytes;
+  plan.warnings = budgets.warnings;
+  plan.blocks = model.blocks;
+  for (std::size_t index = 0; index < plan.blocks.size(); ++index) {
+    plan.blocks[index].tier = placement.tiers[index];
+  }
+  TP_RETURN_IF_ERROR(check_fit(request, budgets, plan));
+  warn(hardware, request, placement, plan);
+  return plan;
+}
+
+}  // namespace trash_panda::plan
