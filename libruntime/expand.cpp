@@ -191,6 +191,13 @@ const Fp8Table& table_of(Dtype dtype) {
   }
 }
 
+std::optional<ScaleGrid> grid_of(const ExpandSource& source) {
+  return make_scale_grid(*source.shape, {.count = source.scale.size(),
+                                         .granularity = source.granularity,
+                                         .block_rows = source.block_rows,
+                                         .block_columns = source.block_columns});
+}
+
 }  // namespace
 
 bool can_expand(Dtype from, Dtype to) {
@@ -208,7 +215,7 @@ Result<void> check_expand_source(const ExpandSource& source) {
               fmt::format("{} bytes are not {} {}", source.payload.size(),
                           format::dtype_name(source.dtype), format::to_string(*source.shape))));
   }
-  if (!make_scale_grid(source)) {
+  if (!grid_of(source)) {
     return std::unexpected(
         Error(ErrorCode::kCorrupt,
               fmt::format("{} scales per {} do not fit a weight of {}", source.scale.size(),
@@ -222,7 +229,7 @@ Result<void> check_expand_source(const ExpandSource& source) {
 void expand(const ExpandSource& source, Dtype to, std::span<std::byte> target) {
   TP_ASSERT(can_expand(source.dtype, to));
   const std::optional<std::uint64_t> elements = element_count(*source.shape);
-  const std::optional<ScaleGrid> grid = make_scale_grid(source);
+  const std::optional<ScaleGrid> grid = grid_of(source);
   TP_ASSERT(elements && grid);
   TP_ASSERT(source.payload.size() == *elements * format::dtype_bits(source.dtype) / 8);
   TP_ASSERT(target.size() == *elements * format::dtype_bits(to) / 8);

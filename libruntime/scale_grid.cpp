@@ -63,43 +63,41 @@ std::optional<std::uint64_t> element_count(const Shape& shape) {
   return product;
 }
 
-std::optional<ScaleGrid> make_scale_grid(const ExpandSource& source) {
-  const Shape& shape = *source.shape;
+std::optional<ScaleGrid> make_scale_grid(const Shape& shape, const ScaleForm& scale) {
   const std::optional<std::uint64_t> elements = element_count(shape);
   if (!elements) {
     return std::nullopt;
   }
-  if (source.scale.empty() || *elements == 0) {
+  if (scale.count == 0 || *elements == 0) {
     return grid_of_runs(*elements, 1);
   }
   const std::uint64_t columns = shape.empty() ? 1 : shape.back();
   const std::uint64_t rows = shape.size() < 2 ? 1 : shape[shape.size() - 2];
-  const std::uint64_t scale_count = source.scale.size();
-  switch (source.granularity) {
+  switch (scale.granularity) {
     case Granularity::kTensor:
-      if (scale_count != 1) {
+      if (scale.count != 1) {
         return std::nullopt;
       }
-      return grid_of_runs(*elements, scale_count);
+      return grid_of_runs(*elements, scale.count);
     case Granularity::kRow:
-      if (!is_prefix_product(shape, scale_count)) {
+      if (!is_prefix_product(shape, scale.count)) {
         return std::nullopt;
       }
-      return grid_of_runs(*elements, scale_count);
+      return grid_of_runs(*elements, scale.count);
     case Granularity::kColumn:
-      return grid_of_columns(*elements, rows, columns, scale_count);
+      return grid_of_columns(*elements, rows, columns, scale.count);
     case Granularity::kBlock: {
-      if (source.block_rows == 0 || source.block_columns == 0) {
+      if (scale.block_rows == 0 || scale.block_columns == 0) {
         return std::nullopt;
       }
       // A tile beyond the matrix is cut to it, so that sums of sizes can't overflow.
       const ScaleGrid grid = {.matrix_count = *elements / rows / columns,
                               .rows = rows,
                               .columns = columns,
-                              .tile_rows = std::min(source.block_rows, rows),
-                              .tile_columns = std::min(source.block_columns, columns)};
+                              .tile_rows = std::min(scale.block_rows, rows),
+                              .tile_columns = std::min(scale.block_columns, columns)};
       const std::uint64_t expected = grid.matrix_count * grid.grid_rows() * grid.grid_columns();
-      return scale_count == expected ? std::optional(grid) : std::nullopt;
+      return scale.count == expected ? std::optional(grid) : std::nullopt;
     }
   }
   return std::nullopt;

@@ -26,12 +26,15 @@ enum class VerifyMode {
 struct StreamOptions {
   /// What weights are expanded to; nothing: every tensor as it is stored (fp8 stays fp8).
   std::optional<format::Dtype> compute_dtype;
-  /// Exceptions from compute_dtype by tensor name, such as buffers that keep their own dtype.
+  /// Exceptions from compute_dtype by tensor name or alias, such as buffers that keep their own
+  /// dtype. Every name must be in the pack.
   std::map<std::string, format::Dtype> dtype_overrides;
   VerifyMode verify = VerifyMode::kHeaders;
-  /// Disk blocks read ahead of the one in use; nothing: from the pack's plan, at least 1.
+  /// How much of the disk tier is read ahead of the block in use, at least one block; nothing: as
+  /// the pack's plan says, else two blocks.
   std::optional<std::uint64_t> lookahead_bytes;
-  /// Tier of each block; nothing: as the manifest says. Same length and order as the blocks.
+  /// Tier of each block (gpu, ram or disk); nothing: as the manifest says. Same length and order as
+  /// the blocks.
   std::optional<std::vector<format::Tier>> tiers;
   unsigned read_threads = 4;
   Logger log = silent_logger();
@@ -50,23 +53,29 @@ struct TensorView {
 struct StreamStats {
   std::uint64_t pass_count = 0;
   std::uint64_t read_bytes_base = 0;
-  std::uint64_t read_bytes_ram = 0;   ///< RAM tier, first use only.
-  std::uint64_t read_bytes_disk = 0;  ///< Disk tier, every pass.
-  std::uint64_t pass_read_bytes_ram = 0;   ///< Of the last complete pass.
+  std::uint64_t read_bytes_ram = 0;       ///< RAM tier, first use only.
+  std::uint64_t read_bytes_disk = 0;      ///< Disk tier, every pass.
+  std::uint64_t pass_read_bytes_ram = 0;  ///< Of the last complete pass.
   std::uint64_t pass_read_bytes_disk = 0;
-  std::uint64_t mispredict_count = 0;  ///< Blocks acquired out of the expected order.
-  std::uint64_t wait_ns = 0;           ///< Time that acquire() waited for reads.
-  std::uint64_t weight_memory_bytes = 0;       ///< Booked now: base, RAM tier, slots.
-  std::uint64_t weight_memory_bytes_max = 0;   ///< The most that was ever booked.
+  std::uint64_t mispredict_count = 0;         ///< Blocks acquired out of the expected order.
+  std::uint64_t wait_ns = 0;                  ///< Time that acquire() waited for reads.
+  std::uint64_t weight_memory_bytes = 0;      ///< Booked now: base, RAM tier, slots.
+  std::uint64_t weight_memory_bytes_max = 0;  ///< The most that was ever booked.
   std::string io_description;  ///< Engine and mode in force: "pread x4, direct (ext4)".
 };
 
+class StreamCore;
 class Streamer;
 
 /// A block's tensors, in memory until the lease ends. Move-only; ending it (release() or the
 /// destructor) gives the slot back for the next block.
+///
+/// May end on any thread, and in any order with others. One that outlives its streamer keeps the
+/// streamer's memory.
 class BlockLease {
  public:
+  /// An ended lease.
+  BlockLease() = default;
   BlockLease(BlockLease&&) noexcept;
   BlockLease& operator=(BlockLease&&) noexcept;
   BlockLease(const BlockLease&) = delete;
@@ -74,28 +83,37 @@ class BlockLease {
   ~BlockLease();
 
   /// The block's tensors in the dtype asked for, by offset. Scales that were applied are not
-  /// listed. Valid until the lease ends.
+  /// listed. Valid until the lease ends; none of an ended lease.
   [[nodiscard]] const std::vector<TensorView>& tensors() const;
+  /// Ends the lease. Ending it again does nothing.
   void release();
 
  private:
   friend class Streamer;
-  struct State;
-  explicit BlockLease(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  BlockLease(std::shared_ptr<StreamCore> core, std::size_t block_index);
+  std::shared_ptr<StreamCore> core_;  ///< Null when ended.
+  std::size_t block_index_ = 0;
 };
 
 /// Streams a pack's blocks through fixed memory: the disk tier through slots that are read ahead
 /// in the manifest's order, circularly, the RAM tier kept as it streams by in the first pass.
 ///
-/// One thread acquires and releases; reading happens on the engine's threads. The tensors are
-/// bit-identical whatever the tiers and options.
+/// A disk block is read anew for every use: its slot goes to the next block when its last lease
+/// ends. A block in use may be acquired again; the leases share its memory.
+///
+/// One thread at a time acquires; reading happens on the engine's threads. Destroying a streamer
+/// gives up the reads in flight. The tensors are bit-identical whatever tiers and lookahead.
 class Streamer {
  public:
   /// Opens the pack, reads the base tensors and begins to read the first blocks.
   ///
+  /// All memory is taken here, except buffers for holding more than one expanded block at a time.
+  ///
+  /// @retval kMissing   `pack` is no pack.
   /// @retval kCorrupt   Manifest or shards are damaged.
-  /// @retval kMismatch  A checksum differs (VerifyMode::kFull, base extents).
+  /// @retval kMismatch  A shard's header differs from its checksum, or a base extent (kFull).
+  /// @retval kUsage     An option is wrong: tiers, dtypes, thread count.
+  /// @retval kFailed    The system refused memory or threads, or a read failed.
   static Result<Streamer> open(const std::filesystem::path& pack, const StreamOptions& options);
 
   Streamer(Streamer&&) noexcept;
@@ -111,17 +129,18 @@ class Streamer {
   /// Waits until a block's tensors are in memory and lends them.
   ///
   /// Blocks are expected in order, circularly; another one is served all the same and counted.
+  /// After a failure the streamer goes on working, and the next acquire() reads the block anew.
   ///
   /// @retval kMismatch  Its checksum differs (VerifyMode::kFull); the message names extent, shard.
+  /// @retval kCorrupt   The shard has become shorter; reason "truncated".
   /// @retval kFailed    A read failed.
-  /// @retval kUsage     More leases are held at once than there are slots.
+  /// @retval kUsage     More leases are held at once than there are slots, or no such block.
   Result<BlockLease> acquire(std::size_t block_index);
   [[nodiscard]] StreamStats stats() const;
 
  private:
-  struct Impl;
-  explicit Streamer(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Streamer(std::shared_ptr<StreamCore> core);
+  std::shared_ptr<StreamCore> core_;
 };
 
 }  // namespace trash_panda::runtime

@@ -1,0 +1,55 @@
+#include "extent_read.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace trash_panda::runtime {
+
+std::shared_ptr<ExtentRead> ExtentRead::start(IoEngine& engine, const File& file,
+                                              std::uint64_t offset_bytes,
+                                              std::span<std::byte> target, ChunkCallback on_chunk) {
+  auto read = std::make_shared<ExtentRead>();
+  // All are counted before the first is queued: chunks come in while others are still queued.
+  read->pending_chunks_ = (target.size() + kReadChunkBytes - 1) / kReadChunkBytes;
+  for (std::uint64_t at = 0; at < target.size(); at += kReadChunkBytes) {
+    const std::span<std::byte> chunk =
+        target.subspan(at, std::min(kReadChunkBytes, target.size() - at));
+    engine.submit({.file = &file,
+                   .offset_bytes = offset_bytes + at,
+                   .target = chunk,
+                   .completion = [read, on_chunk, size_bytes = chunk.size()](Result<void> result) {
+                     if (result && on_chunk) {
+                       on_chunk(size_bytes);
+                     }
+                     read->finish_chunk(std::move(result));
+                   }});
+  }
+  return read;
+}
+
+void ExtentRead::finish_chunk(Result<void> result) {
+  const std::lock_guard lock(mutex_);
+  if (!result && !first_error_) {
+    first_error_ = std::move(result).error();
+  }
+  --pending_chunks_;
+  if (pending_chunks_ == 0) {
+    done_.notify_all();
+  }
+}
+
+Result<void> ExtentRead::wait() const {
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [this] { return pending_chunks_ == 0; });
+  if (first_error_) {
+    return std::unexpected(*first_error_);
+  }
+  return {};
+}
+
+bool ExtentRead::is_done() const {
+  const std::lock_guard lock(mutex_);
+  return pending_chunks_ == 0;
+}
+
+}  // namespace trash_panda::runtime

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include "trash_panda/base/error.h"
+#include "trash_panda/base/file.h"
+#include "trash_panda/base/units.h"
+#include "trash_panda/runtime/io_engine.h"
+
+namespace trash_panda::runtime {
+
+/// Size of the requests that an extent is read in: large enough that the drive's setup cost
+/// vanishes, small enough that several are in flight for one extent. Measured rates differ little
+/// between 1 and 4 MiB.
+inline constexpr std::uint64_t kReadChunkBytes = 2 * kMiB;
+
+/// One extent on its way into memory, read in chunks by an IoEngine.
+///
+/// Thread-safe. The engine keeps it alive until the last chunk has come in.
+class ExtentRead {
+ public:
+  /// Called for each chunk that came in, from a thread of the engine.
+  using ChunkCallback = std::function<void(std::uint64_t chunk_bytes)>;
+
+  /// Queues the reads and returns at once.
+  ///
+  /// @param file          Open until wait() has returned.
+  /// @param target        Memory that is left alone until wait() has returned.
+  /// @param on_chunk      May be empty.
+  static std::shared_ptr<ExtentRead> start(IoEngine& engine, const File& file,
+                                           std::uint64_t offset_bytes, std::span<std::byte> target,
+                                           ChunkCallback on_chunk);
+
+  /// Waits until no chunk is in flight any more, and says how it went: the first error, if any.
+  [[nodiscard]] Result<void> wait() const;
+  /// Whether wait() would return at once.
+  [[nodiscard]] bool is_done() const;
+
+ private:
+  void finish_chunk(Result<void> result);
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable done_;
+  std::uint64_t pending_chunks_ = 0;
+  std::optional<Error> first_error_;
+};
+
+}  // namespace trash_panda::runtime

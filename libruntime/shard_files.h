@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "trash_panda/base/error.h"
+#include "trash_panda/base/file.h"
+#include "trash_panda/base/log.h"
+#include "trash_panda/format/manifest.h"
+
+namespace trash_panda::runtime {
+
+/// The shards of a pack, open for reading, their headers checked.
+///
+/// Each is opened for direct reads; where these are refused or ask for an alignment that the pack
+/// doesn't have, the shard is read through the page cache instead, which is logged once for each
+/// filesystem.
+class ShardFiles {
+ public:
+  /// @retval kMismatch  A header differs from its checksum.
+  /// @retval kCorrupt   A shard is missing or shorter than the manifest says.
+  static Result<ShardFiles> open(const std::filesystem::path& pack,
+                                 const format::Manifest& manifest, const Logger& log);
+
+  /// Same indexes as Manifest::shards. The address is stable for the life of this object, moves
+  /// included.
+  [[nodiscard]] const File& file(std::size_t shard_index) const { return files_[shard_index]; }
+  /// Modes and filesystems in force: "direct (ext4)", "direct (ext4) and buffered (9p)".
+  [[nodiscard]] const std::string& description() const { return description_; }
+
+ private:
+  std::vector<File> files_;
+  std::string description_;
+};
+
+}  // namespace trash_panda::runtime

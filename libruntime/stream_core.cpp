@@ -1,0 +1,258 @@
+#include "stream_core.h"
+
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "host_device.h"
+
+namespace trash_panda::runtime {
+
+namespace {
+
+using format::Tier;
+
+}  // namespace
+
+const format::PackedExtent& StreamCore::extent(std::size_t block_index) const {
+  TP_ASSERT(block_index < blocks_.size());
+  return *blocks_[block_index].extent;
+}
+
+const std::vector<TensorView>& StreamCore::tensors(std::size_t block_index) const {
+  return blocks_[block_index].tensors;
+}
+
+std::size_t StreamCore::distance(std::size_t block_index) const {
+  const std::size_t count = blocks_.size();
+  const std::size_t steps = (block_index + count - position_) % count;
+  return steps == 0 ? count : steps;
+}
+
+std::span<std::byte> StreamCore::stored_bytes(const Block& block) const {
+  return block.tier == Tier::kRam ? block.home
+                                  : slots_.bytes(*block.slot).first(block.extent->stored_bytes);
+}
+
+void StreamCore::start_read(Block& block) {
+  block.is_used = false;
+  block.read = read_extent(*block.extent, stored_bytes(block),
+                           block.tier == Tier::kRam ? read_ram_bytes_ : read_disk_bytes_);
+}
+
+/// Gives up what was read of a block. No read of it is in flight.
+void StreamCore::forget(Block& block) {
+  block.read.reset();
+  if (block.slot) {
+    slots_.give_back(*block.slot);
+    block.slot.reset();
+  }
+}
+
+/// Of the blocks in slots that nobody holds, the one that is needed last.
+std::optional<std::size_t> StreamCore::farthest_in_slot(bool only_done) const {
+  std::optional<std::size_t> farthest;
+  for (std::size_t at = 0; at < blocks_.size(); ++at) {
+    const Block& block = blocks_[at];
+    const bool is_candidate =
+        block.slot && block.lease_count == 0 && (!only_done || block.read->is_done());
+    if (is_candidate && (!farthest || distance(at) > distance(*farthest))) {
+      farthest = at;
+    }
+  }
+  return farthest;
+}
+
+/// Begins to read the block that is asked for now, at the cost of what was read ahead.
+Result<void> StreamCore::start_needed(Block& block) {
+  if (block.tier == Tier::kDisk) {
+    block.slot = slots_.take();
+    if (!block.slot) {
+      const std::optional<std::size_t> victim = farthest_in_slot(/*only_done=*/false);
+      if (!victim) {
+        return std::unexpected(
+            Error(ErrorCode::kUsage,
+                  fmt::format("block \"{}\" can't be acquired: all {} slots are held",
+                              printable(block.extent->name), slots_.slot_count()))
+                .with_hint("release a lease first, or ask for more lookahead"));
+      }
+      // How that read went does not matter: the block is read again when it is needed.
+      static_cast<void>(blocks_[*victim].read->wait());
+      forget(blocks_[*victim]);
+      block.slot = slots_.take();
+    }
+  }
+  start_read(block);
+  return {};
+}
+
+/// Begins to read what is needed next, as far as slots and the window allow.
+void StreamCore::prefetch() {
+  if (engine_ == nullptr) {
+    return;
+  }
+  std::uint64_t ram_on_its_way_bytes = 0;
+  for (std::size_t step = 1; step <= blocks_.size(); ++step) {
+    const std::size_t at = (position_ + step) % blocks_.size();
+    Block& block = blocks_[at];
+    if (block.tier == Tier::kRam) {
+      if (block.read && block.read->is_done()) {
+        continue;
+      }
+      if (!block.read) {
+        if (ram_on_its_way_bytes > 0 &&
+            ram_on_its_way_bytes + block.extent->stored_bytes > window_bytes_) {
+          return;
+        }
+        start_read(block);
+      }
+      ram_on_its_way_bytes += block.extent->stored_bytes;
+    } else if (!block.read) {
+      block.slot = slots_.take();
+      if (!block.slot) {
+        // After a jump, slots may hold blocks that are needed later than this one.
+        const std::optional<std::size_t> victim = farthest_in_slot(/*only_done=*/true);
+        if (!victim || distance(*victim) <= distance(at)) {
+          return;
+        }
+        forget(blocks_[*victim]);
+        block.slot = slots_.take();
+      }
+      start_read(block);
+    }
+  }
+}
+
+void StreamCore::end_pass() {
+  stats_.pass_read_bytes_ram = std::exchange(pass_ram_bytes_, 0);
+  stats_.pass_read_bytes_disk = std::exchange(pass_disk_bytes_, 0);
+  is_pass_open_ = false;
+}
+
+/// Counters of order and passes, when a block has come into use. Bytes count for the pass that uses
+/// them, whenever they were read.
+void StreamCore::note_acquire(std::size_t block_index) {
+  Block& block = blocks_[block_index];
+  stats_.mispredict_count += block_index == expected_ ? 0 : 1;
+  expected_ = (block_index + 1) % blocks_.size();
+  if (block_index == 0) {
+    if (is_pass_open_) {
+      end_pass();  // It ended before the last block: an early exit.
+    }
+    is_pass_open_ = true;
+    ++stats_.pass_count;
+  }
+  if (!block.is_used) {
+    (block.tier == Tier::kRam ? pass_ram_bytes_ : pass_disk_bytes_) += block.extent->stored_bytes;
+    block.is_used = true;
+  }
+  if (is_pass_open_ && block_index + 1 == blocks_.size()) {
+    end_pass();
+  }
+}
+
+Result<void> StreamCore::acquire(std::size_t block_index) {
+  std::unique_lock lock(mutex_);
+  if (block_index >= blocks_.size()) {
+    return std::unexpected(Error(
+        ErrorCode::kUsage,
+        fmt::format("block {} was asked for, but the pack has {}", block_index, blocks_.size())));
+  }
+  Block& block = blocks_[block_index];
+  position_ = block_index;
+  if (block.lease_count > 0) {  // Another lease holds it: they share its memory.
+    ++block.lease_count;
+    note_acquire(block_index);
+    return {};
+  }
+  if (block.layout.compute_bytes > 0) {
+    TP_RETURN_IF_ERROR(compute_->reserve(book_));
+  }
+  if (!block.read) {
+    TP_RETURN_IF_ERROR(start_needed(block));
+  }
+  if (block.layout.compute_bytes > 0) {
+    block.compute = compute_->take();
+  }
+  block.lease_count = 1;
+  prefetch();
+  // Waiting and expanding must not keep leases from ending on other threads.
+  lock.unlock();
+  std::chrono::nanoseconds waited(0);
+  Result<void> ready = make_ready(block, waited);
+  lock.lock();
+  stats_.wait_ns += static_cast<std::uint64_t>(waited.count());
+  if (!ready) {
+    // Nothing of the failed read is kept: the next acquire() reads it anew.
+    let_go(block);
+    forget(block);
+    return ready;
+  }
+  note_acquire(block_index);
+  return {};
+}
+
+/// Waits for a held block, checks it and makes its tensors.
+Result<void> StreamCore::make_ready(Block& block, std::chrono::nanoseconds& waited) const {
+  const auto began = std::chrono::steady_clock::now();
+  Result<void> read = block.read->wait();
+  waited = std::chrono::steady_clock::now() - began;
+  if (!read) {
+    return std::unexpected(std::move(read).error().with_context(
+        fmt::format("loading extent \"{}\"", printable(block.extent->name))));
+  }
+  const std::span<std::byte> stored = stored_bytes(block);
+  if (options_.verify == VerifyMode::kFull && !block.is_used) {
+    TP_RETURN_IF_ERROR(check_extent(*block.extent, stored));
+  }
+  const std::span<std::byte> compute =
+      block.compute ? compute_->bytes(*block.compute) : std::span<std::byte>();
+  block.tensors = HostDevice::place(block.layout, stored, compute);
+  return {};
+}
+
+void StreamCore::let_go(Block& block) {
+  block.lease_count = 0;
+  block.tensors.clear();
+  if (block.compute) {
+    compute_->give_back(*std::exchange(block.compute, std::nullopt));
+  }
+}
+
+void StreamCore::release(std::size_t block_index) {
+  const std::lock_guard lock(mutex_);
+  Block& block = blocks_[block_index];
+  TP_ASSERT(block.lease_count > 0);
+  if (block.lease_count > 1) {
+    --block.lease_count;
+    return;
+  }
+  let_go(block);
+  if (block.tier == Tier::kDisk) {
+    forget(block);
+    prefetch();
+  }
+}
+
+void StreamCore::close() {
+  std::unique_ptr<IoEngine> engine;
+  {
+    const std::lock_guard lock(mutex_);
+    engine = std::move(engine_);
+  }
+  engine.reset();  // Waits for what is in flight, which needs no lock of ours.
+}
+
+StreamStats StreamCore::stats() const {
+  const std::lock_guard lock(mutex_);
+  StreamStats stats = stats_;
+  stats.read_bytes_base = read_base_bytes_;
+  stats.read_bytes_ram = read_ram_bytes_;
+  stats.read_bytes_disk = read_disk_bytes_;
+  stats.weight_memory_bytes = book_.now_bytes();
+  stats.weight_memory_bytes_max = book_.max_bytes();
+  return stats;
+}
+
+}  // namespace trash_panda::runtime

@@ -1,0 +1,84 @@
+#include "trash_panda/runtime/streamer.h"
+
+#include <utility>
+
+#include "stream_core.h"
+
+namespace trash_panda::runtime {
+
+BlockLease::BlockLease(std::shared_ptr<StreamCore> core, std::size_t block_index)
+    : core_(std::move(core)), block_index_(block_index) {}
+
+BlockLease::BlockLease(BlockLease&& other) noexcept
+    : core_(std::exchange(other.core_, nullptr)), block_index_(other.block_index_) {}
+
+BlockLease& BlockLease::operator=(BlockLease&& other) noexcept {
+  if (this != &other) {
+    release();
+    core_ = std::exchange(other.core_, nullptr);
+    block_index_ = other.block_index_;
+  }
+  return *this;
+}
+
+BlockLease::~BlockLease() {
+  release();
+}
+
+const std::vector<TensorView>& BlockLease::tensors() const {
+  static const std::vector<TensorView> kNone;
+  return core_ == nullptr ? kNone : core_->tensors(block_index_);
+}
+
+void BlockLease::release() {
+  if (const std::shared_ptr<StreamCore> core = std::exchange(core_, nullptr)) {
+    core->release(block_index_);
+  }
+}
+
+Result<Streamer> Streamer::open(const std::filesystem::path& pack, const StreamOptions& options) {
+  TP_ASSIGN_OR_RETURN(std::shared_ptr<StreamCore> core, StreamCore::open(pack, options));
+  return Streamer(std::move(core));
+}
+
+Streamer::Streamer(std::shared_ptr<StreamCore> core) : core_(std::move(core)) {}
+
+Streamer::Streamer(Streamer&& other) noexcept = default;
+
+Streamer& Streamer::operator=(Streamer&& other) noexcept {
+  std::swap(core_, other.core_);
+  return *this;
+}
+
+Streamer::~Streamer() {
+  if (core_ != nullptr) {
+    core_->close();
+  }
+}
+
+const format::Manifest& Streamer::manifest() const {
+  return core_->manifest();
+}
+
+const std::vector<TensorView>& Streamer::base() const {
+  return core_->base();
+}
+
+std::size_t Streamer::block_count() const {
+  return core_->block_count();
+}
+
+const format::PackedExtent& Streamer::block(std::size_t block_index) const {
+  return core_->extent(block_index);
+}
+
+Result<BlockLease> Streamer::acquire(std::size_t block_index) {
+  TP_RETURN_IF_ERROR(core_->acquire(block_index));
+  return BlockLease(core_, block_index);
+}
+
+StreamStats Streamer::stats() const {
+  return core_->stats();
+}
+
+}  // namespace trash_panda::runtime

@@ -1,0 +1,146 @@
+#include "tensor_layout.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trash_panda/base/file.h"
+#include "trash_panda/base/units.h"
+#include "trash_panda/runtime/expand.h"
+
+#include "scale_grid.h"
+
+namespace trash_panda::runtime {
+
+namespace {
+
+using format::Dtype;
+using format::PackedTensor;
+
+Result<Dtype> wanted_dtype(const PackedTensor& tensor, const StreamOptions& options) {
+  const auto asked = options.dtype_overrides.find(tensor.name);
+  if (asked != options.dtype_overrides.end()) {
+    if (asked->second != tensor.dtype && !can_expand(tensor.dtype, asked->second)) {
+      return std::unexpected(
+          Error(ErrorCode::kUsage,
+                fmt::format("\"{}\" is stored as {} and can't become {}", printable(tensor.name),
+                            format::dtype_name(tensor.dtype), format::dtype_name(asked->second))));
+    }
+    return asked->second;
+  }
+  const bool is_expanded = options.compute_dtype && !tensor.is_scale &&
+                           can_expand(tensor.dtype, *options.compute_dtype) &&
+                           tensor.dtype != Dtype::kF64;
+  if (options.compute_dtype && tensor.scale && !is_expanded) {
+    return std::unexpected(
+        Error(ErrorCode::kUnsupported,
+              fmt::format("\"{}\" is {} with a scale, which can't be expanded",
+                          printable(tensor.name), format::dtype_name(tensor.dtype))));
+  }
+  return is_expanded ? *options.compute_dtype : tensor.dtype;
+}
+
+/// The scale of a weight, checked once more against what expand() asserts: a manifest is a file.
+Result<const PackedTensor*> find_scale(
+    const format::PackedExtent& extent,
+    const std::map<std::string_view, const PackedTensor*>& by_name, const PackedTensor& weight) {
+  const format::PackedScale& how = *weight.scale;
+  const bool has_block = how.block_shape.size() == 2;
+  const auto found = by_name.find(weight.name + "_scale");
+  if (found != by_name.end() && found->second->dtype == Dtype::kF32) {
+    const ScaleForm form = {.count = found->second->size_bytes / sizeof(float),
+                            .granularity = how.granularity,
+                            .block_rows = has_block ? how.block_shape[0] : 0,
+                            .block_columns = has_block ? how.block_shape[1] : 0};
+    if (weight.size_bytes == 0 || (form.count > 0 && make_scale_grid(weight.shape, form))) {
+      return found->second;
+    }
+  }
+  return std::unexpected(
+      Error(ErrorCode::kCorrupt, fmt::format("extent \"{}\" has no F32 scale that fits \"{}\" {}",
+                                             printable(extent.name), printable(weight.name),
+                                             format::to_string(weight.shape)))
+          .with_reason("scale_missing"));
+}
+
+}  // namespace
+
+Result<TensorLayout> lay_out_tensors(const format::PackedExtent& extent,
+                                     const StreamOptions& options, Unchanged unchanged) {
+  std::map<std::string_view, const PackedTensor*> by_name;
+  for (const PackedTensor& tensor : extent.tensors) {
+    by_name.emplace(tensor.name, &tensor);
+  }
+  TensorLayout layout;
+  std::vector<const PackedTensor*> applied;
+  for (const PackedTensor& tensor : extent.tensors) {
+    TP_ASSIGN_OR_RETURN(const Dtype dtype, wanted_dtype(tensor, options));
+    const bool is_changed = tensor.dtype != dtype;
+    TensorStep step = {.stored = &tensor,
+                       .scale = nullptr,
+                       .dtype = dtype,
+                       .size_bytes = tensor.size_bytes,
+                       .is_in_place = !is_changed && unchanged == Unchanged::kInPlace,
+                       .compute_offset_bytes = layout.compute_bytes};
+    if (is_changed) {
+      if (tensor.scale) {
+        TP_ASSIGN_OR_RETURN(step.scale, find_scale(extent, by_name, tensor));
+        applied.push_back(step.scale);
+      }
+      step.size_bytes =
+          tensor.size_bytes / format::dtype_bits(tensor.dtype) * format::dtype_bits(dtype);
+    }
+    if (!step.is_in_place) {
+      TP_ASSIGN_OR_RETURN(const std::uint64_t taken_bytes,
+                          round_up(step.size_bytes, format::kTensorAlignment));
+      layout.compute_bytes += taken_bytes;
+    }
+    layout.steps.push_back(step);
+  }
+  std::erase_if(layout.steps, [&](const TensorStep& step) {
+    return std::ranges::find(applied, step.stored) != applied.end();
+  });
+  return layout;
+}
+
+Result<StreamOptions> resolve_options(const format::Manifest& manifest, StreamOptions options) {
+  if (options.compute_dtype && !can_expand(Dtype::kF32, *options.compute_dtype)) {
+    return std::unexpected(
+        Error(ErrorCode::kUsage, fmt::format("weights can't be expanded to {}",
+                                             format::dtype_name(*options.compute_dtype)))
+            .with_hint("compute dtypes are BF16, F16 and F32"));
+  }
+  std::set<std::string_view> stored;
+  for (const format::PackedExtent& extent : manifest.extents) {
+    for (const PackedTensor& tensor : extent.tensors) {
+      stored.insert(tensor.name);
+    }
+  }
+  std::map<std::string, Dtype> resolved;
+  for (const auto& [name, dtype] : options.dtype_overrides) {
+    const auto alias = manifest.aliases.find(name);
+    const std::string& target = alias == manifest.aliases.end() ? name : alias->second;
+    if (!stored.contains(target)) {
+      return std::unexpected(
+          Error(ErrorCode::kUsage, fmt::format("a dtype is given for \"{}\", which is not in the "
+                                               "pack",
+                                               printable(name))));
+    }
+    const auto [at, is_new] = resolved.emplace(target, dtype);
+    if (!is_new && at->second != dtype) {
+      return std::unexpected(
+          Error(ErrorCode::kUsage,
+                fmt::format("\"{}\" and \"{}\" are tied, but {} and {} are asked for",
+                            printable(name), printable(target), format::dtype_name(dtype),
+                            format::dtype_name(at->second))));
+    }
+  }
+  options.dtype_overrides = std::move(resolved);
+  return options;
+}
+
+}  // namespace trash_panda::runtime
