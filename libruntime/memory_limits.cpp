@@ -33,8 +33,8 @@ std::optional<std::uint64_t> read_limit(const std::filesystem::path& path) {
 }
 
 struct GroupFiles {
-  std::filesystem::path root;   ///< Where the hierarchy is mounted.
-  std::string path;             ///< Of this process in it, e.g. "/user.slice/…".
+  std::filesystem::path root;  ///< Where the hierarchy is mounted.
+  std::string path;            ///< Of this process in it, e.g. "/user.slice/…".
   std::string_view limit_name;
   std::string_view used_name;
 };
