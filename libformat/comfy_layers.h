@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -9,6 +10,9 @@
 #include "trash_panda/format/checkpoint.h"
 
 namespace trash_panda::format {
+
+/// The format whose scales are exponents in cuBLAS's swizzled layout.
+inline constexpr std::string_view kComfyMxfp8 = "mxfp8";
 
 /// What ComfyUI's metadata says about one layer.
 struct ComfyLayer {

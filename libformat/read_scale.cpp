@@ -8,6 +8,7 @@
 #include "trash_panda/base/error.h"
 #include "trash_panda/format/weights.h"
 
+#include "scale_swizzle.h"
 #include "scale_values.h"
 
 namespace trash_panda::format {
@@ -59,6 +60,9 @@ Result<std::vector<float>> read_scale(const Checkpoint& checkpoint, const Weight
     const std::size_t rank = scale.shape.size();
     values = crop(values, stored_grid(stored.shape, scale.shape),
                   {scale.shape[rank - 2], scale.shape[rank - 1]});
+  }
+  if (scale.transform == ScaleTransform::kSwizzled) {
+    values = unswizzle(values, stored.shape, scale.shape);
   }
   TP_ASSERT(values.size() == element_count(scale.shape));
   return values;

@@ -16,8 +16,15 @@
 #include "companion_names.h"
 #include "quantization_config.h"
 #include "scale_granularity.h"
+#include "torchao_metadata.h"
 
 namespace trash_panda::format {
+
+/// An error of reason "unsupported_format". @param message  Names the weight and the format.
+Error unsupported_format(std::string message);
+
+/// Types whose elements can be codes of a quantized weight: small integers and sub-byte floats.
+bool is_code_dtype(Dtype dtype);
 
 /// Puts every tensor of a checkpoint into its place; find_weights() is one run of it.
 ///
@@ -34,10 +41,14 @@ class WeightFinder {
 
   Result<void> read_metadata();
   Result<void> apply_comfy_layers();
+  Result<void> apply_torchao();
+  Result<void> find_quantized();
   Result<void> refuse_packed() const;
   Result<void> place_companions();
   Result<void> place_scale(std::size_t tensor_index, const Companion& companion);
-  Result<void> pair(std::size_t scale_index, std::size_t weight_index);
+  Result<void> pair(std::size_t scale_index, std::size_t weight_index, const ScaleHints& hints);
+  Result<void> pair_swizzled(std::size_t weight_index);
+  Result<void> keep_pair(std::size_t weight_index, WeightScale scale);
   void place_layer_scale(std::size_t tensor_index, CompanionRole role);
   Result<void> check_unscaled();
   Result<void> check_unknown_companions() const;
@@ -51,10 +62,12 @@ class WeightFinder {
   const Checkpoint& checkpoint_;
   QuantizationConfig config_;
   ComfyLayers comfy_;
+  std::vector<TorchaoWeight> torchao_;
   ScaleHints hints_;
   std::vector<Place> places_;                              ///< By tensor.
   std::unordered_map<std::size_t, Dtype> payload_dtypes_;  ///< Where not the stored one.
   std::unordered_map<std::size_t, WeightScale> scales_;    ///< By tensor of the weight.
+  std::unordered_map<std::size_t, std::string> names_;     ///< Where not the stored one.
   bool has_quantized_ = false;                             ///< Some payload is fp8.
   WeightTable table_;
 };

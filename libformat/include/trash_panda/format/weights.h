@@ -29,10 +29,11 @@ enum class Granularity : std::uint8_t {
 
 /// How a stored scale becomes the canonical one. The order of elements stays unless stated.
 enum class ScaleTransform : std::uint8_t {
-  kWiden,  ///< F32 as it is; BF16 and F16 widened to F32, exactly; F64 rounded once.
-  kE8m0,   ///< Exponent codes (F8_E8M0 or U8) to F32: 2^(code - 127), code 255 is NaN.
-  kCrop,   ///< The last two dimensions of the stored grid are cut to those of the canonical one;
-           ///< elements by their stored dtype, as above.
+  kWiden,     ///< F32 as it is; BF16 and F16 widened to F32, exactly; F64 rounded once.
+  kE8m0,      ///< Exponent codes (F8_E8M0 or U8) to F32: 2^(code - 127), code 255 is NaN.
+  kCrop,      ///< The last two dimensions of the stored grid are cut to those of the canonical one;
+              ///< elements by their stored dtype, as above.
+  kSwizzled,  ///< As kE8m0, from the layout of cuBLAS's block-scaled products to row-major.
 };
 
 /// The multiplicative scale of a weight: value = decoded payload * scale.
