@@ -19,6 +19,9 @@ namespace {
 /// Order of the shards in the manifest, and so of writing.
 constexpr std::array<Tier, 4> kTierOrder = {Tier::kBase, Tier::kGpu, Tier::kRam, Tier::kDisk};
 
+/// Of an extent whose shard has not been laid out yet.
+constexpr std::uint32_t kNoShard = UINT32_MAX;
+
 Error layout_error(std::string message) {
   return Error(ErrorCode::kUsage, std::move(message));
 }
@@ -130,7 +133,7 @@ Result<PackedExtent> lay_out_extent(const Checkpoint& checkpoint, const WeightTa
                                     WeightLedger& ledger) {
   PackedExtent extent{.name = layout.name,
                       .tier = layout.tier,
-                      .shard_index = 0,
+                      .shard_index = kNoShard,
                       .offset_bytes = 0,
                       .stored_bytes = 0,
                       .raw_bytes = 0,

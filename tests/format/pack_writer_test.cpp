@@ -1,0 +1,226 @@
+#include "trash_panda/format/pack_writer.h"
+
+#include <atomic>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trash_panda/format/pack_verify.h"
+
+#include "format/support/checkpoint_builder.h"
+#include "format/support/sample_pack.h"
+
+namespace trash_panda::format {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::must;
+using testing::read_text;
+using testing::SamplePack;
+
+/// All tensors of a pack's shards by name, padding apart, read by the reader of checkpoints.
+std::map<std::string, std::string> read_shards(const std::filesystem::path& pack) {
+  std::map<std::string, std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(pack)) {
+    if (entry.path().extension() != ".safetensors") {
+      continue;
+    }
+    const Checkpoint shard = must(Checkpoint::open(entry.path()));
+    for (std::size_t i = 0; i < shard.tensors().size(); ++i) {
+      const TensorRecord& tensor = shard.tensors()[i];
+      std::string bytes(tensor.size_bytes, '\0');
+      EXPECT_TRUE(shard.read_tensor(i, std::as_writable_bytes(std::span(bytes))));
+      if (!tensor.name.starts_with(kPadPrefix)) {
+        EXPECT_TRUE(found.emplace(tensor.name, bytes).second) << tensor.name;
+      } else {
+        EXPECT_EQ(bytes, std::string(bytes.size(), '\0')) << tensor.name;
+        EXPECT_EQ(tensor.dtype, Dtype::kU8);
+      }
+    }
+  }
+  return found;
+}
+
+TEST(WritePack, StoresEveryTensorBitForBit) {
+  SamplePack sample;
+  const Result<Manifest> written = sample.write();
+  ASSERT_TRUE(written) << written.error().to_string();
+  EXPECT_EQ(read_shards(sample.target()), sample.expected_tensors());
+}
+
+TEST(WritePack, ReturnsTheManifestThatItWrote) {
+  SamplePack sample;
+  const Manifest written = must(sample.write());
+  EXPECT_EQ(write_manifest(written), read_text(sample.target() / kManifestName));
+  EXPECT_EQ(write_manifest(must(read_manifest(sample.target()))), write_manifest(written));
+}
+
+TEST(WritePack, GivesFp8ThatLayInBytesItsDtype) {
+  SamplePack sample;
+  const Manifest manifest = must(sample.write());
+  const PackedTensor& up = manifest.extents[1].tensors[3];
+  EXPECT_EQ(up.name, "layers.0.up.weight");
+  EXPECT_EQ(up.dtype, Dtype::kF8E5M2);
+  EXPECT_EQ(up.scale->source_name, "layers.0.up.scale");
+}
+
+TEST(WritePack, LeavesNoStagingFolder) {
+  SamplePack sample;
+  must(sample.write());
+  EXPECT_FALSE(std::filesystem::exists(sample.dir() / "model.panda.partial"));
+}
+
+TEST(WritePack, RefusesExistingTargetAndTouchesNothing) {
+  SamplePack sample;
+  testing::write_text(sample.target(), "mine");
+  const Result<Manifest> written = sample.write();
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code(), ErrorCode::kOutput);
+  EXPECT_THAT(written.error().message(), HasSubstr("model.panda exists already"));
+  EXPECT_EQ(read_text(sample.target()), "mine");
+}
+
+TEST(WritePack, RefusesMissingParent) {
+  SamplePack sample;
+  const Result<Manifest> written =
+      write_pack(FileSystem::posix(), sample.checkpoint(), sample.weights(), sample.layout(),
+                 sample.dir() / "no/such/model.panda", sample.options());
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code(), ErrorCode::kOutput);
+  EXPECT_THAT(written.error().message(), HasSubstr("no/such"));
+}
+
+TEST(WritePack, TakesATrailingSlashAsPartOfTheName) {
+  SamplePack sample;
+  must(write_pack(FileSystem::posix(), sample.checkpoint(), sample.weights(), sample.layout(),
+                  sample.dir() / "out.panda/", sample.options()));
+  EXPECT_TRUE(std::filesystem::exists(sample.dir() / "out.panda/manifest.json"));
+}
+
+TEST(WritePack, ChecksFreeSpaceWithTheReserve) {
+  SamplePack sample;
+  sample.options().reserve_bytes = UINT64_MAX / 2;
+  const Result<Manifest> written = sample.write();
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code(), ErrorCode::kOutput);
+  EXPECT_THAT(written.error().message(), HasSubstr("not enough space"));
+  EXPECT_FALSE(std::filesystem::exists(sample.dir() / "model.panda.partial"));
+}
+
+TEST(WritePack, ReplacesWhatAnInterruptedRunLeft) {
+  SamplePack sample;
+  const std::filesystem::path staging = sample.dir() / "model.panda.partial";
+  std::filesystem::create_directories(staging / "folder");
+  testing::write_text(staging / "base-00001.safetensors", "half");
+  std::vector<std::string> lines;
+  sample.options().log = [&](LogLevel, std::string_view line) { lines.emplace_back(line); };
+  must(sample.write());
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_THAT(lines[0], HasSubstr("model.panda.partial, which an interrupted run left"));
+  EXPECT_FALSE(std::filesystem::exists(sample.target() / "folder"));
+  EXPECT_EQ(read_shards(sample.target()), sample.expected_tensors());
+}
+
+TEST(WritePack, IsLockedWhileAnotherWrites) {
+  SamplePack sample;
+  const std::filesystem::path staging = sample.dir() / "model.panda.partial";
+  std::filesystem::create_directory(staging);
+  testing::write_text(staging / "theirs", "data");
+  const auto lock = must(FileSystem::posix().lock_directory(staging));
+  const Result<Manifest> written = sample.write();
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code(), ErrorCode::kLocked);
+  EXPECT_EQ(read_text(staging / "theirs"), "data");
+}
+
+TEST(WritePack, StopsWhenAskedAndRemovesWhatItWrote) {
+  SamplePack sample;
+  std::atomic<bool> stop = false;
+  sample.options().stop = &stop;
+  sample.options().progress = [&](const Progress&) { stop = true; };
+  const Result<Manifest> written = sample.write();
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code(), ErrorCode::kInterrupted);
+  EXPECT_FALSE(std::filesystem::exists(sample.target()));
+  EXPECT_FALSE(std::filesystem::exists(sample.dir() / "model.panda.partial"));
+}
+
+TEST(WritePack, NoticesThatTheSourceChanges) {
+  SamplePack sample;
+  sample.options().progress = [&](const Progress& progress) {
+    if (progress.done_bytes == progress.total_bytes) {
+      std::filesystem::last_write_time(
+          sample.checkpoint_path(),
+          std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
+    }
+  };
+  const Result<Manifest> written = sample.write();
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code(), ErrorCode::kStale);
+  EXPECT_THAT(written.error().message(), HasSubstr("model.safetensors changed"));
+  EXPECT_FALSE(std::filesystem::exists(sample.target()));
+}
+
+TEST(WritePack, ReportsProgressInBytesUpToTheWhole) {
+  SamplePack sample;
+  std::vector<Progress> seen;
+  sample.options().progress = [&](const Progress& progress) { seen.push_back(progress); };
+  const Manifest manifest = must(sample.write());
+  ASSERT_FALSE(seen.empty());
+  for (std::size_t i = 1; i < seen.size(); ++i) {
+    EXPECT_LT(seen[i - 1].done_bytes, seen[i].done_bytes);
+  }
+  EXPECT_EQ(seen.back().done_bytes, pack_size(manifest).total_bytes);
+  EXPECT_EQ(seen.back().total_bytes, pack_size(manifest).total_bytes);
+}
+
+TEST(WritePack, MakesEqualPacksFromEqualInputs) {
+  SamplePack sample;
+  must(sample.write());
+  must(write_pack(FileSystem::posix(), sample.checkpoint(), sample.weights(), sample.layout(),
+                  sample.dir() / "again.panda", sample.options()));
+  for (const auto& entry : std::filesystem::directory_iterator(sample.target())) {
+    EXPECT_EQ(read_text(entry.path()),
+              read_text(sample.dir() / "again.panda" / entry.path().filename()))
+        << entry.path();
+  }
+}
+
+/// Sizes around what decides how a tensor is read: apart or together, in one piece or several.
+class WritePackOfSize : public ::testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(WritePackOfSize, KeepsEveryByte) {
+  const std::uint64_t size_bytes = GetParam();
+  testing::TempDir dir;
+  testing::SafetensorsBuilder builder;
+  builder.add_random("odd", Dtype::kU8, {13});
+  builder.add_random("large", Dtype::kU8, {size_bytes});
+  builder.add_random("last", Dtype::kU8, {4097});
+  builder.write(dir / "model.safetensors");
+  const Checkpoint checkpoint = must(Checkpoint::open(dir / "model.safetensors"));
+  WeightTable weights;
+  PackLayout layout;
+  layout.extents.push_back({.name = "block", .tier = Tier::kDisk, .weights = {}});
+  for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
+    weights.weights.push_back({.name = checkpoint.tensors()[i].name,
+                               .tensor_index = i,
+                               .dtype = Dtype::kU8,
+                               .scale = {}});
+    layout.extents[0].weights.push_back(i);
+  }
+  PackOptions options;
+  options.reserve_bytes = 0;
+  must(write_pack(FileSystem::posix(), checkpoint, weights, layout, dir / "out.panda", options));
+  EXPECT_EQ(read_shards(dir / "out.panda"), builder.tensors());
+  const VerifyReport report = must(verify_pack(dir / "out.panda", {}));
+  EXPECT_THAT(report.mismatches, ::testing::IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Boundaries, WritePackOfSize,
+                         ::testing::Values(1, 1'048'575, 1'048'576, 8'388'607, 8'388'608, 8'388'609,
+                                           20'000'001));
+
+}  // namespace
+}  // namespace trash_panda::format
