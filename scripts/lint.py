@@ -1,10 +1,13 @@
 """Checks our C++ with clang-format and clang-tidy; `--fix` formats instead.
 
-    scripts/lint.py [--build build/dev] [--jobs N] [--fix] [FILE…]
+    scripts/lint.py [--build build/dev]… [--jobs N] [--fix] [FILE…]
 
-A file that clang-tidy passed is not checked again until it, a header that it includes, its
-compile command, .clang-tidy or the tool changes: what it depends on is asked of ninja. Uses the
-standard library only. Exit 0: clean; 1: findings; 2: a tool or the build tree is missing.
+clang-tidy sees the translation units of the build trees: single files of build/dev, or the
+joined ones of a preset with CMAKE_UNITY_BUILD, which is several times faster. What it passed is
+not checked again until a source, a header, the command, .clang-tidy or the tool changes: what a
+unit depends on is asked of ninja. Uses the standard library only.
+
+Exit 0: clean; 1: findings, or a tool or a build tree is missing.
 """
 
 import argparse
@@ -82,11 +85,12 @@ def read_dependencies(build: pathlib.Path) -> dict[str, list[str]]:
 class Tidy:
     def __init__(self, build: pathlib.Path):
         self.build = build
+        self.config = ROOT / ".clang-tidy"
         self.tool = find_tool("clang-tidy")
         self.passed = build / "lint"
         self.passed.mkdir(exist_ok=True)
         version = subprocess.run([self.tool, "--version"], capture_output=True, check=True).stdout
-        self.base = version + (ROOT / ".clang-tidy").read_bytes()
+        self.base = version + self.config.read_bytes()
         self.dependencies = read_dependencies(build)
 
     def state(self, entry: dict) -> str | None:
@@ -107,7 +111,8 @@ class Tidy:
         if state and stamp.exists() and stamp.read_text() == state:
             return name, None
         done = subprocess.run(
-            [self.tool, "-p", str(self.build), "--quiet", entry["file"]],
+            [self.tool, "-p", str(self.build), "--quiet", f"--config-file={self.config}",
+             entry["file"]],
             cwd=ROOT, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode == 0:
@@ -117,33 +122,42 @@ class Tidy:
         return name, done.stdout or done.stderr
 
 
-def run_tidy(build: pathlib.Path, jobs: int, only: list[str]) -> bool:
+def our_units(build: pathlib.Path, only: list[str]) -> list[dict]:
+    """Entries of the compile commands that are our sources, or were joined from them."""
     commands = build / "compile_commands.json"
     if not commands.exists():
-        sys.exit(f"lint: {commands} is missing; run: cmake --preset dev")
-    entries = [
-        entry
-        for entry in json.loads(commands.read_text())
-        if (name := os.path.relpath(entry["file"], ROOT)).endswith(".cpp")
-        and not name.startswith(("..", "build/", ".venv/"))
-        and (not only or name in only)
-    ]
-    tidy = Tidy(build)
+        sys.exit(f"lint: {commands} is missing; run: cmake --preset {build.name}")
+    units = []
+    for entry in json.loads(commands.read_text()):
+        name = os.path.relpath(entry["file"], ROOT)
+        joined = "/Unity/unity_" in name
+        ours = name.endswith(".cpp") and not name.startswith(("..", "build/", ".venv/"))
+        if (joined and not only) or (ours and (not only or name in only)):
+            units.append(entry)
+    return units
+
+
+def run_tidy(builds: list[pathlib.Path], jobs: int, only: list[str]) -> bool:
+    seen: set[str] = set()
     known = failed = 0
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        for name, findings in pool.map(tidy.check, entries):
-            known += findings is None
-            if findings:
-                failed += 1
-                print(f"== {name}\n{findings}", flush=True)
-    print(f"lint: clang-tidy: {len(entries)} files, {known} unchanged, {failed} with findings")
+        for build in builds:
+            tidy = Tidy(build)
+            units = [unit for unit in our_units(build, only) if unit["file"] not in seen]
+            seen.update(unit["file"] for unit in units)
+            for name, findings in pool.map(tidy.check, units):
+                known += findings is None
+                if findings:
+                    failed += 1
+                    print(f"== {name}\n{findings}", flush=True)
+    print(f"lint: clang-tidy: {len(seen)} units, {known} unchanged, {failed} with findings")
     return failed == 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="*", metavar="FILE", help="default: all of ours")
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/dev")
+    parser.add_argument("--build", type=pathlib.Path, action="append", metavar="FOLDER")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--fix", action="store_true", help="format the files; no clang-tidy")
     options = parser.parse_args()
@@ -153,7 +167,8 @@ def main() -> int:
     print(f"lint: clang-format: {len(files)} files, {'clean' if formatted else 'with findings'}")
     if options.fix:
         return 0 if formatted else 1
-    return 0 if run_tidy(options.build.resolve(), options.jobs, only) and formatted else 1
+    builds = [build.resolve() for build in options.build or [ROOT / "build/dev"]]
+    return 0 if run_tidy(builds, options.jobs, only) and formatted else 1
 
 
 if __name__ == "__main__":

@@ -14,35 +14,36 @@ cmake_options() {
   fi
 }
 
-# under_preset PRESET COMMAND…: a thread-sanitized program of GCC before 14 dies at start where
-# the kernel randomises more than 28 bits of addresses (Ubuntu 24.04: 32), so it runs without.
-under_preset() {
-  local name=$1 bits
-  shift
+# set_runner PRESET: sets `runner` to what stands before commands that run programs of a preset.
+# A thread-sanitized program of GCC before 14 dies at start where the kernel randomises more than
+# 28 bits of addresses (Ubuntu 24.04: 32), so there it runs without.
+set_runner() {
+  local bits
+  runner=()
   bits=$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 0)
-  if [[ $name == tsan ]] && ((bits > 28)) && setarch "$(uname -m)" -R true 2>/dev/null; then
-    setarch "$(uname -m)" -R "$@"
-  else
-    "$@"
+  if [[ $1 == tsan ]] && ((bits > 28)) && setarch "$(uname -m)" -R true 2>/dev/null; then
+    runner=(setarch "$(uname -m)" -R)
   fi
 }
 
 build_preset() {
   local name=$1
-  local -a options
+  local -a options runner
+  set_runner "$name"
   mapfile -t options < <(cmake_options)
   step "configure-$name" "configure build/$name" cmake --preset "$name" "${options[@]}" &&
     step "build-$name" "build build/$name with $jobs jobs" \
-      under_preset "$name" cmake --build --preset "$name" -j "$jobs"
+      "${runner[@]}" cmake --build --preset "$name" -j "$jobs"
 }
 
 # package_identity: a hash of all that the Python package is made from and how.
 package_identity() {
   {
     cmake_options
-    find CMakeLists.txt LICENSE README.md pyproject.toml cmake lib* apps python schemas man \
-      -type f ! -path '*/__pycache__/*' ! -path 'python/tests/*' ! -path 'python/demo/*' \
-      -print0 2>/dev/null | LC_ALL=C sort -z | xargs -0 sha256sum
+    find . -type f \( -path './lib*' -o -path './apps/*' -o -path './cmake/*' -o -path './man/*' \
+      -o -path './python/native/*' -o -path './python/src/*' -o -path './schemas/*' \
+      -o -path './CMakeLists.txt' -o -path './pyproject.toml' -o -path './README.md' \
+      -o -path './LICENSE' \) ! -name '*.pyc' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
   } | sha256sum
 }
 
@@ -53,12 +54,16 @@ build_package() {
   if [[ -f $stamp && $(<"$stamp") == "$identity" && -x $venv/bin/trash-panda ]]; then
     return 0
   fi
-  local -a options settings=()
+  local -a options settings=(-Ccmake.define.CMAKE_UNITY_BUILD=ON
+    -Ccmake.define.CMAKE_EXPORT_COMPILE_COMMANDS=ON)
+  local option
   mapfile -t options < <(cmake_options)
   for option in "${options[@]}"; do settings+=("-Ccmake.define.${option#-D}"); done
   # Nothing is fetched: the build tools are in .venv already, and the package's own needs too.
-  CMAKE_BUILD_PARALLEL_LEVEL=$jobs step package "build the Python package into .venv" \
-    pip install --no-index --no-build-isolation --no-deps --force-reinstall \
+  rm -f -- "$stamp"
+  export CMAKE_BUILD_PARALLEL_LEVEL=$jobs
+  step package "build the Python package into .venv" \
+    "${pip[@]}" install --no-index --no-build-isolation --no-deps --force-reinstall \
     "${settings[@]}" . || return
   printf '%s' "$identity" >"$stamp"
 }

@@ -40,7 +40,7 @@ step() {
   mkdir -p "$log_folder" || die "cannot write to $root/build" "sudo chown -R \"\$(id -un)\" '$root'"
   start_us=$(now_us)
   say "$title …"
-  printf '+ %s\n' "${*@Q}" >"$log_folder/$name.log"
+  printf '+%s\n' "$(printf ' %q' "$@")" >"$log_folder/$name.log"
   if ((verbose)); then
     "$@" > >(tee -a "$log_folder/$name.log" >&2) 2>&1 </dev/null || code=$?
   else
@@ -55,7 +55,7 @@ step() {
     tail -n 40 "$log_folder/$name.log" | sed 's/^/    | /' >&2
   fi
   say "whole log: $root/$log_folder/$name.log"
-  say "to repeat this step: cd ${root@Q} && ${*@Q}"
+  say "to repeat this step: cd $(printf '%q' "$root") &&$(printf ' %q' "$@")"
   return "$code"
 }
 

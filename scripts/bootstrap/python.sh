@@ -24,10 +24,9 @@ find_python() {
   return 1
 }
 
-# pip: quiet about what does not matter here: root, and a newer pip.
-pip() {
-  PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$venv_python" -m pip "$@"
-}
+# What does not matter here: that root runs pip, and that there is a newer pip.
+export PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1
+pip=("$venv_python" -m pip)
 
 # An environment has its folder and its Python written into it: it is made anew when either
 # is another one.
@@ -56,7 +55,9 @@ install_requirements() {
   if [[ -f $stamp && $(<"$stamp") == "$hash" ]]; then
     return 0
   fi
-  step "pip-$name" "install $title ($file)" pip install --progress-bar off -r "$file" || return
+  rm -f -- "$stamp"
+  step "pip-$name" "install $title ($file)" \
+    "${pip[@]}" install --progress-bar off -r "$file" || return
   printf '%s' "$hash" >"$stamp"
 }
 

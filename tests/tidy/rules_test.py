@@ -9,6 +9,7 @@ import tree
 from include_rules import check_includes, layers
 from source_text import SourceFile
 from text_rules import check_calls, check_header, check_layout, check_name, check_workplace
+from unity_rules import check_private_names, private_names
 
 ORDER = ["libruntime", "libplan", "libformat", "libbase"]
 
@@ -176,6 +177,48 @@ class Text(unittest.TestCase):
         address = "https:" + "//example.com/x.tar.gz"
         self.assertEqual(self.found(check_workplace, "cmake/TpX.cmake", address), 1)
         self.assertEqual(self.found(check_workplace, "docs/x.md", address), 0)
+
+
+class PrivateNames(unittest.TestCase):
+    CODE = """namespace trash_panda {
+namespace {
+
+constexpr std::size_t kCountMax = 3;
+const std::vector<int> kList{1};
+using Json = nlohmann::json;
+struct Pair {
+  int inner(int);
+};
+Result<int> read_part(int from) {
+  int local = call(from);
+  return local;
+}
+std::vector<std::string>
+read_names(std::string_view text) {
+}
+
+}  // namespace
+
+int open_to_all(int x) { return x; }
+}  // namespace trash_panda
+"""
+
+    def test_finds_what_is_defined_in_an_unnamed_namespace(self):
+        names = [name for _, name in private_names(SourceFile("libbase/a.cpp", self.CODE))]
+        self.assertEqual(names, ["kCountMax", "kList", "Json", "Pair", "read_part"])
+
+    def test_refuses_one_name_in_two_files_of_a_library(self):
+        found = list(
+            check_private_names(
+                [SourceFile("libbase/a.cpp", self.CODE), SourceFile("libbase/b.cpp", self.CODE)]
+            )
+        )
+        self.assertEqual(len(found), 5)
+        self.assertTrue(found[0].startswith("libbase/b.cpp:4: 'kCountMax' is private to libbase/a"))
+
+    def test_lets_the_same_name_pass_in_two_libraries(self):
+        files = [SourceFile("libbase/a.cpp", self.CODE), SourceFile("libplan/b.cpp", self.CODE)]
+        self.assertEqual(list(check_private_names(files)), [])
 
 
 class Tree(unittest.TestCase):

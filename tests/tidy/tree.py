@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from include_rules import check_includes, layers
 from source_text import SourceFile
 from text_rules import TEXT_RULES
+from unity_rules import check_private_names
 
 # Bytes that belong to a format, kept as they are; and texts that are not ours.
 _NOT_OURS = ("LICENSE",)
@@ -49,7 +50,9 @@ def source_files(root: pathlib.Path) -> Iterator[SourceFile]:
 
 def findings(root: pathlib.Path) -> Iterator[str]:
     order = layers((root / "docs/ARCHITECTURE.md").read_text(encoding="utf-8"))
-    for file in source_files(root):
+    files = list(source_files(root))
+    yield from check_private_names(file for file in files if file.path.endswith(".cpp"))
+    for file in files:
         for line, message in check_includes(file, order):
             yield f"{file.path}:{line}: {message}"
         for rule in TEXT_RULES:

@@ -1,0 +1,168 @@
+"""What ./bootstrap says, does, repeats and refuses."""
+
+import os
+import shutil
+import unittest
+
+from stand_ins import Clone
+
+IS_ROOT = os.geteuid() == 0
+
+
+class BootstrapTest(unittest.TestCase):
+    def setUp(self):
+        self.clone = Clone()
+        self.addCleanup(self.clone.remove)
+
+    def run_ok(self, *arguments: str) -> str:
+        done = self.clone.run(*arguments)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
+
+
+class Usage(BootstrapTest):
+    def test_help_names_every_command_and_option(self):
+        text = self.run_ok("help")
+        for word in ("deps", "build", "demo", "test", "clean", "--no-torch", "--no-cuda", "--jobs"):
+            self.assertIn(word, text)
+
+    def test_mistakes_exit_2_and_name_the_word(self):
+        for arguments, word in (
+            ((), "which command"),
+            (("bulid",), "'bulid'"),
+            (("build", "test"), "'test'"),
+            (("build", "--jobs", "0"), "'0'"),
+            (("build", "--jobs"), "--jobs"),
+            (("build", "--preset=fast"), "'fast'"),
+            (("demo", "--no-torch"), "--no-torch"),
+        ):
+            done = self.clone.run(*arguments)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn(word, done.stdout)
+            self.assertEqual(self.clone.calls("apt-get"), [])
+
+
+class Packages(BootstrapTest):
+    @unittest.skipUnless(IS_ROOT, "installs as root")
+    def test_installs_what_is_missing_once(self):
+        self.run_ok("deps")
+        self.assertEqual(len(self.clone.calls("apt-get")), 2)
+        self.assertIn("libsimdjson-dev", self.clone.calls("apt-get")[1])
+        self.assertEqual(len(self.clone.calls("python")), 2)  # dev and torch; nvcc is there
+        self.clone.forget_calls()
+
+        self.assertEqual(self.run_ok("deps"), "")
+        self.assertEqual(self.clone.calls("apt-get") + self.clone.calls("python"), [])
+
+    def test_installs_again_only_what_changed(self):
+        self.clone.set_flag("installed")
+        self.run_ok("deps")
+        self.clone.forget_calls()
+        with (self.clone.root / "python/requirements-dev.txt").open("a") as file:
+            file.write("# changed\n")
+        self.run_ok("deps")
+        self.assertEqual(len(self.clone.calls("python")), 1)
+        self.assertIn("requirements-dev.txt", self.clone.calls("python")[0])
+
+    def test_makes_the_environment_anew_in_a_moved_clone(self):
+        self.clone.set_flag("installed")
+        self.run_ok("deps")
+        moved = self.clone.folder / "moved"
+        self.clone.root.rename(moved)
+        self.clone.root = moved
+        self.assertIn("make the Python environment", self.run_ok("deps"))
+
+    def test_without_torch_installs_none(self):
+        self.clone.set_flag("installed")
+        self.run_ok("deps", "--no-torch")
+        self.assertNotIn("torch", " ".join(self.clone.calls("python")))
+
+    def test_user_without_sudo_gets_the_command_for_root(self):
+        prefix = ()
+        if IS_ROOT:
+            setpriv = shutil.which("setpriv")
+            if setpriv is None:
+                self.skipTest("no setpriv to become nobody with")
+            prefix = (setpriv, "--reuid=65534", "--regid=65534", "--clear-groups")
+        done = self.clone.run("deps", prefix=prefix)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("apt-get install -y --no-install-recommends g++ cmake", done.stdout)
+        self.assertEqual(self.clone.calls("apt-get"), [])
+
+    def test_system_without_apt_gets_the_list_and_the_way_on(self):
+        self.clone.remove_program("apt-get")
+        done = self.clone.run("deps")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("libsimdjson-dev", done.stdout)
+        self.assertIn("--no-system", done.stdout)
+        self.run_ok("deps", "--no-system")
+
+    def test_failing_pip_shows_its_words_and_what_helps(self):
+        self.clone.set_flag("installed")
+        self.clone.set_flag("fail-pip")
+        done = self.clone.run("deps")
+        self.assertEqual(done.returncode, 1)
+        for words in ("no network", "build/logs/pip-torch.log", "--no-torch"):
+            self.assertIn(words, done.stdout)
+
+
+class Build(BootstrapTest):
+    def setUp(self):
+        super().setUp()
+        self.clone.set_flag("installed")
+
+    def test_builds_the_preset_and_the_package_with_the_compiler_for_cuda(self):
+        self.run_ok("build", "--preset", "release", "--jobs", "3")
+        self.assertIn(f"-DTP_NVCC={self.clone.programs}/nvcc", self.clone.calls("cmake")[0])
+        self.assertEqual(self.clone.calls("cmake")[1], "cmake --build --preset release -j 3")
+        self.assertIn("-Ccmake.define.TP_CUDA=AUTO", self.clone.calls("python")[-1])
+
+    def test_builds_the_package_again_only_after_a_change(self):
+        self.run_ok("build")
+        self.clone.forget_calls()
+        self.run_ok("build")
+        self.assertEqual(self.clone.calls("python"), [])
+        (self.clone.root / "CMakeLists.txt").write_text("project(y)\n")
+        self.run_ok("build")
+        self.assertEqual(len(self.clone.calls("python")), 1)
+
+    def test_without_cuda_says_so_and_fetches_no_nvcc(self):
+        self.clone.remove_program("nvcc")
+        text = self.run_ok("build", "--no-cuda")
+        self.assertIn("CUDA kernels: left out", text)
+        self.assertIn("-DTP_CUDA=OFF", self.clone.calls("cmake")[0])
+        self.assertNotIn("requirements-cuda", " ".join(self.clone.calls("python")))
+
+    def test_failed_build_exits_1_with_log_and_command(self):
+        self.clone.set_flag("fail-cmake")
+        done = self.clone.run("build")
+        self.assertEqual(done.returncode, 1)
+        for words in ("cmake is unhappy", "configure-dev.log", "to repeat this step: cd "):
+            self.assertIn(words, done.stdout)
+
+
+class Test(BootstrapTest):
+    def setUp(self):
+        super().setUp()
+        self.clone.set_flag("installed")
+
+    def test_ends_with_the_summaries_of_all_runners(self):
+        lines = self.run_ok("test").splitlines()
+        passed = "100% tests passed, 0 tests failed out of 2"
+        self.assertEqual(lines[-4:], [passed, passed, passed, "===== 5 passed in 0.01s ====="])
+
+    def test_goes_on_after_a_failure_and_exits_1(self):
+        self.clone.set_flag("fail-ctest", "asan")
+        done = self.clone.run("test")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("50% tests passed, 1 tests failed out of 2\n", done.stdout)
+        self.assertIn("===== 5 passed in 0.01s =====\n", done.stdout)
+        self.assertIn("failed: ctest-asan", done.stdout)
+
+    def test_without_torch_leaves_its_tests_out(self):
+        self.run_ok("test", "--no-torch")
+        self.assertIn("not torch", " ".join(self.clone.calls("python")))
+
+
+if __name__ == "__main__":
+    unittest.main()
