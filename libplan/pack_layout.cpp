@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "trash_panda/base/file.h"
+#include "trash_panda/base/printable.h"
 #include "trash_panda/plan/plan_toml.h"
 
 #include "pack_layout_tensors.h"

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
-#include "trash_panda/base/file.h"
+#include "trash_panda/base/printable.h"
 #include "trash_panda/base/nearest_name.h"
 #include "trash_panda/format/tier.h"
 #include "trash_panda/plan/plan_toml.h"

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "trash_panda/base/file.h"
+#include "trash_panda/base/printable.h"
 #include "trash_panda/base/units.h"
 
 #include "budgets.h"
