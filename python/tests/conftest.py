@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shutil
@@ -13,18 +14,22 @@ from typing import Any
 
 import pytest
 
-try:
-    import torch  # noqa: F401
-except ImportError:
-    # These two need no torch; everything else is about models.
+TORCH_FREE = {"test_import.py", "test_names.py"}
+
+if importlib.util.find_spec("torch") is None:
+    # Everything else is about models and can't even be imported.
     collect_ignore = [
-        path.name
-        for path in Path(__file__).parent.glob("test_*.py")
-        if path.name not in ("test_import.py", "test_names.py")
+        path.name for path in Path(__file__).parent.glob("test_*.py") if path.name not in TORCH_FREE
     ]
 
     def pytest_report_header() -> str:
         return "torch is not installed: only the tests that need none run"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name not in TORCH_FREE:
+            item.add_marker("torch")
 
 
 def find_cli() -> str:

@@ -48,7 +48,7 @@ def assemble(
     streamer = _native.Streamer.open(
         pack.path,
         compute_dtype=compute,
-        dtype_overrides=_overrides(match, dtypes, compute),
+        dtype_overrides=dtypes,
         verify=verify,
         lookahead_bytes=lookahead_bytes,
         tiers=tiers,
@@ -105,19 +105,6 @@ def _dtypes_wanted(model: nn.Module, match: Match, compute: str | None) -> dict[
         torch_dtype(wanted)  # Refuses what torch lacks, while the model is still untouched.
         dtypes[binding.stored.name] = wanted
     return dtypes
-
-
-def _overrides(match: Match, dtypes: dict[str, str], compute: str | None) -> dict[str, str]:
-    """The tensors whose dtype is not what the streamer would make of them by itself."""
-    overrides = {}
-    for binding in match.bindings():
-        stored = binding.stored
-        usual = stored.dtype
-        if compute is not None and _native.can_expand(stored.dtype, compute):
-            usual = compute
-        if dtypes[stored.name] != usual:
-            overrides[stored.name] = dtypes[stored.name]
-    return overrides
 
 
 def _placeholder(binding: Binding, dtypes: dict[str, str]) -> Tensor:
