@@ -1,0 +1,212 @@
+#include "trash_panda/plan/plan_toml.h"
+
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/support/models.h"
+
+namespace trash_panda::plan {
+namespace {
+
+using ::testing::HasSubstr;
+
+Plan sample_plan() {
+  Plan plan =
+      make_plan(equal_model(3, 8192, 1000), machine_with_gpu(16ULL << 30, 12ULL << 30), {}).value();
+  plan.warnings.clear();
+  return plan;
+}
+
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(PlanToml, WritesWhatAPersonCanEdit) {
+  Plan plan;
+  plan.model_path = "/models/m.safetensors";
+  plan.model_fingerprint = "abc";
+  plan.model_bytes = 3000;
+  plan.tensor_count = 4;
+  plan.ram_total_bytes = 17'179'869'184;
+  plan.ram_limit_bytes = 2'147'483'648;
+  plan.ram_limit_source = "cgroup";
+  plan.ram_budget_bytes = 1'073'741'824;
+  plan.base_bytes = 1000;
+  plan.slot_bytes = 4096;
+  plan.lookahead_bytes = 0;
+  plan.blocks.push_back({"layers.0", Tier::kDisk, 2000, 4096, 4000});
+  EXPECT_EQ(write_plan_toml(plan),
+            R"(# Plan of trash-panda. The tier of a block may be changed by hand: gpu, ram or disk.
+# `trash-panda repack MODEL --plan THIS` lays the model out for it.
+version = 1
+
+[model]
+path = "/models/m.safetensors"
+fingerprint = "abc"
+stored_bytes = 3000  # 3.00 kB
+tensor_count = 4
+
+[hardware]
+ram_total_bytes = 17179869184  # 17.2 GB
+ram_limit_bytes = 2147483648  # 2.15 GB
+ram_limit_source = "cgroup"
+gpu_name = ""
+vram_total_bytes = 0  # 0 B
+
+[budget]
+ram_bytes = 1073741824  # 1.07 GB
+vram_bytes = 0  # 0 B
+base_bytes = 1000  # 1.00 kB
+slot_bytes = 4096  # 4.10 kB
+compute_slot_bytes = 0  # 0 B
+
+[settings]
+compute_dtype = "bf16"
+lookahead_bytes = 0  # 0 B
+
+[[block]]
+name = "layers.0"
+tier = "disk"
+stored_bytes = 2000
+extent_bytes = 4096
+expanded_bytes = 4000
+)");
+}
+
+TEST(PlanToml, ReadsBackWhatItWrites) {
+  const Plan plan = sample_plan();
+  EXPECT_EQ(parse_plan_toml(write_plan_toml(plan), "p.toml").value(), plan);
+}
+
+TEST(PlanToml, RoundTripsRandomPlans) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  std::mt19937_64 engine(seed);
+  const std::vector<std::string_view> pieces{
+      "a", "\"", "\\", "\n", "\t", "\x01", "\x7f", "ä", "\xF0\x9F\xA6\x9D",
+      " ", "#",  "'",  "]",  "=",  "\r"};
+  const auto random_text = [&] {
+    std::string text;
+    for (std::size_t length = engine() % 12; length > 0; --length) {
+      text += pieces[engine() % pieces.size()];
+    }
+    return text;
+  };
+  for (int round = 0; round < 300; ++round) {
+    Plan plan;
+    for (std::string* text :
+         {&plan.model_path, &plan.model_fingerprint, &plan.ram_limit_source, &plan.gpu_name}) {
+      *text = random_text();
+    }
+    for (std::uint64_t* number :
+         {&plan.tensor_count, &plan.ram_total_bytes, &plan.ram_limit_bytes, &plan.vram_total_bytes,
+          &plan.ram_budget_bytes, &plan.vram_budget_bytes, &plan.base_bytes, &plan.slot_bytes,
+          &plan.compute_slot_bytes, &plan.lookahead_bytes}) {
+      *number = engine() >> (4 + engine() % 60);
+    }
+    plan.compute_dtype = engine() % 2 == 0 ? "keep" : "fp16";
+    plan.model_bytes = engine() % 1000;
+    for (std::size_t count = engine() % 6; count > 0; --count) {
+      PlannedBlock block;
+      block.name = fmt::format("{}.{}", random_text(), count);
+      block.tier = std::array{Tier::kGpu, Tier::kRam, Tier::kDisk}[engine() % 3];
+      block.stored_bytes = engine() >> (20 + engine() % 40);
+      block.extent_bytes = engine() >> (20 + engine() % 40);
+      block.expanded_bytes = engine() >> (20 + engine() % 40);
+      plan.model_bytes += block.stored_bytes;
+      plan.blocks.push_back(block);
+    }
+    const std::string text = write_plan_toml(plan);
+    const auto read = parse_plan_toml(text, "p.toml");
+    ASSERT_TRUE(read) << read.error().to_string() << "\n" << text;
+    EXPECT_EQ(*read, plan);
+    EXPECT_EQ(write_plan_toml(*read), text);
+  }
+}
+
+TEST(PlanToml, ReplacesBytesThatAreNotUtf8) {
+  Plan plan = sample_plan();
+  for (const char* bad : {"\xff", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82"}) {
+    plan.model_path = std::string("/m/") + bad + "x";
+    const auto read = parse_plan_toml(write_plan_toml(plan), "p.toml");
+    ASSERT_TRUE(read) << read.error().to_string();
+    EXPECT_THAT(read->model_path, HasSubstr("\xEF\xBF\xBD"));
+  }
+}
+
+TEST(PlanToml, HonoursTiersChangedByHand) {
+  const std::string text = replaced(write_plan_toml(sample_plan()), "tier = \"gpu\"",
+                                    "tier = 'disk'  # my drive is fast");
+  const Plan plan = parse_plan_toml(text, "p.toml").value();
+  EXPECT_EQ(plan.blocks[0].tier, Tier::kDisk);
+  EXPECT_EQ(plan.blocks[1].tier, Tier::kGpu);
+}
+
+TEST(PlanToml, NamesTheNearestKeyOfAnUnknownOne) {
+  const std::string text = write_plan_toml(sample_plan());
+  const auto in_table =
+      parse_plan_toml(replaced(text, "lookahead_bytes", "lookahed_bytes"), "p.toml");
+  ASSERT_FALSE(in_table);
+  EXPECT_EQ(in_table.error().code(), ErrorCode::kCorrupt);
+  EXPECT_EQ(in_table.error().message(), "p.toml:27:1: unknown key lookahed_bytes in [settings]");
+  EXPECT_EQ(in_table.error().hint(), "did you mean lookahead_bytes?");
+  const auto at_top = parse_plan_toml(replaced(text, "[settings]", "[setings]"), "p.toml");
+  ASSERT_FALSE(at_top);
+  EXPECT_EQ(at_top.error().hint(), "did you mean settings?");
+  const auto in_block = parse_plan_toml(text + "colour = 1\n", "p.toml");
+  ASSERT_FALSE(in_block);
+  EXPECT_THAT(in_block.error().message(), HasSubstr("unknown key colour in [[block]]"));
+  EXPECT_THAT(in_block.error().hint(), HasSubstr("name, tier"));
+}
+
+TEST(PlanToml, RefusesWrongValuesWithTheirPlace) {
+  const std::string text = write_plan_toml(sample_plan());
+  const struct {
+    std::string_view from;
+    std::string_view to;
+    std::string_view message;
+  } cases[] = {
+      {"tier = \"gpu\"", "tier = \"vram\"", "tier must be gpu, ram or disk, not vram"},
+      {"tier = \"gpu\"", "tier = \"base\"", "tier must be gpu, ram or disk, not base"},
+      {"tier = \"gpu\"", "tier = 1", "tier must be a string"},
+      {"slot_bytes = 0", "slot_bytes = -1", "slot_bytes must be a whole number from 0"},
+      {"slot_bytes = 0", "slot_bytes = \"1 GB\"", "slot_bytes must be a whole number"},
+      {"slot_bytes = 0", "slot_bytes = 1.5", "slot_bytes must be a whole number"},
+      {"slot_bytes = 0", "slot_bytes = 9223372036854775807", "must be a whole number from 0 to"},
+      {"slot_bytes = 0", "slot_bytes = ", ""},
+      {"slot_bytes = 0", "", "slot_bytes is missing in [budget]"},
+      {"compute_dtype = \"bf16\"", "compute_dtype = \"int4\"", "compute_dtype must be bf16"},
+      {"\"layers.1\"", "\"layers.0\"", "a second block is named layers.0"},
+      {"stored_bytes = 8192", "stored_bytes = 819200", "the model has 25576"},
+      {"[model]", "[[model]]", "model must be a table"},
+      {"[budget]", "[budget", ""},
+      {"version = 1\n", "", "version is missing"},
+      {"version = 1\n", "version = 0\n", "plan version 0, this program reads 1"},
+  };
+  for (const auto& wrong : cases) {
+    const auto plan = parse_plan_toml(replaced(text, wrong.from, wrong.to), "p.toml");
+    ASSERT_FALSE(plan) << wrong.to;
+    EXPECT_EQ(plan.error().code(), ErrorCode::kCorrupt) << wrong.to;
+    EXPECT_THAT(plan.error().message(), HasSubstr(std::string(wrong.message)));
+    EXPECT_THAT(plan.error().message(), ::testing::MatchesRegex("p\\.toml:[0-9]+:[0-9]+: .*"));
+  }
+}
+
+TEST(PlanToml, RefusesANewerVersionEvenWithUnknownKeys) {
+  const auto plan = parse_plan_toml("version = 2\nnews = true\n", "p.toml");
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code(), ErrorCode::kUnsupported);
+}
+
+TEST(PlanToml, RefusesWhatIsNoTomlOrNoPlan) {
+  for (const char* text : {"", "{", "\xff\xfe", "a = 1", "block = 3\nversion = 1"}) {
+    EXPECT_FALSE(parse_plan_toml(text, "p.toml")) << text;
+  }
+}
+
+}  // namespace
+}  // namespace trash_panda::plan
