@@ -1,0 +1,172 @@
+// The pack format is what the golden pack says. A change here is a change of format: it takes a new
+// version, and docs/pack_format.md, schema, reader and writer in the same commit.
+//
+// To write the files anew: TP_UPDATE_GOLDEN=1 tests_format --gtest_filter='PackGolden.*', then
+// tests/format/golden_bad/make.py.
+
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trash_panda/format/pack_verify.h"
+
+#include "format/support/golden.h"
+
+namespace trash_panda::format {
+namespace {
+
+using testing::golden_bad_path;
+using testing::golden_path;
+using testing::GoldenPack;
+using ::testing::HasSubstr;
+using testing::must;
+using testing::read_text;
+
+std::set<std::string> file_names(const std::filesystem::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    names.insert(entry.path().filename());
+  }
+  return names;
+}
+
+TEST(PackGolden, IsWrittenByteForByte) {
+  const GoldenPack pack;
+  const std::filesystem::path golden = golden_path() / "v1_raw.panda";
+  if (std::getenv("TP_UPDATE_GOLDEN") != nullptr) {
+    std::filesystem::create_directories(golden);
+    std::filesystem::copy(pack.path(), golden,
+                          std::filesystem::copy_options::recursive |
+                              std::filesystem::copy_options::overwrite_existing);
+    testing::write_text(golden_path() / "source.safetensors", pack.source());
+  }
+  EXPECT_EQ(pack.source(), read_text(golden_path() / "source.safetensors"));
+  ASSERT_EQ(file_names(pack.path()), file_names(golden));
+  for (const std::string& name : file_names(golden)) {
+    EXPECT_EQ(read_text(pack.path() / name), read_text(golden / name)) << name;
+  }
+}
+
+TEST(PackGolden, IsReadAndVerified) {
+  const std::filesystem::path golden = golden_path() / "v1_raw.panda";
+  const Manifest manifest = must(read_manifest(golden));
+  EXPECT_EQ(write_manifest(manifest), read_text(golden / kManifestName));
+  EXPECT_THAT(must(verify_pack(golden, {})).mismatches, ::testing::IsEmpty());
+  EXPECT_TRUE(verify_shard_headers(golden, manifest));
+}
+
+TEST(PackGolden, SaysWhereTensorsAre) {
+  const Manifest manifest = must(read_manifest(golden_path() / "v1_raw.panda"));
+  const PackedExtent& block = manifest.extents[3];
+  EXPECT_EQ(block.name, "layers.2");
+  EXPECT_EQ(block.tier, Tier::kDisk);
+  EXPECT_EQ(manifest.shards[block.shard_index].name, "disk-00001.safetensors");
+  const std::string shard =
+      read_text(golden_path() / "v1_raw.panda" / manifest.shards[block.shard_index].name);
+  EXPECT_EQ(
+      shard.substr(block.offset_bytes + block.tensors[0].offset_bytes, block.tensors[0].size_bytes),
+      "\x40\x41\x42\x43\x44\x45");
+  EXPECT_EQ(
+      shard.substr(block.offset_bytes + block.tensors[1].offset_bytes, block.tensors[1].size_bytes),
+      testing::bytes_of(std::vector<float>{0.5F, 2.0F}));
+}
+
+struct Defect {
+  std::string name;  ///< Of the file in golden_bad, without ".json".
+  ErrorCode code;
+  std::string reason;
+  std::string message;  ///< A part of it.
+};
+
+void PrintTo(const Defect& defect, std::ostream* out) {
+  *out << defect.name;
+}
+
+const std::vector<Defect>& defects() {
+  constexpr ErrorCode kCorrupt = ErrorCode::kCorrupt;
+  constexpr ErrorCode kUnsupported = ErrorCode::kUnsupported;
+  static const std::vector<Defect> list = {
+      {"alias_is_stored", kCorrupt, "duplicate", "\"layers.0.weight\" is an alias and a stored"},
+      {"alias_target_missing", kCorrupt, "missing_tensor", "alias of \"gone.weight\""},
+      {"extent_after_end", kCorrupt, "offsets", "\"base\" of 4096 bytes at 8192 is not inside"},
+      {"extent_base_after_block", kCorrupt, "schema", "\"base\" comes after a block"},
+      {"extent_checksum_short", kCorrupt, "schema", "extents[0].xxh3_128 is not a checksum"},
+      {"extent_codec_unknown", kUnsupported, "schema", "codec is \"lzma\""},
+      {"extent_empty", kCorrupt, "offsets", "\"base\" of 0 bytes"},
+      {"extent_hole", kCorrupt, "offsets", "\"layers.2\" starts at 12288, but what is before"},
+      {"extent_in_header", kCorrupt, "offsets", "\"base\" of 4096 bytes at 0 is not inside"},
+      {"extent_length_wraps", kCorrupt, "offsets", "18446744073709547520 bytes at 4096"},
+      {"extent_name_twice", kCorrupt, "duplicate", "two extents are named \"layers.0\""},
+      {"extent_overlap", kCorrupt, "offsets", "\"layers.2\" starts at 4096, but what is before"},
+      {"extent_raw_size_differs", kCorrupt, "size_mismatch", "4096 bytes stored and 8192 decoded"},
+      {"extent_shard_out_of_range", kCorrupt, "offsets", "\"base\" names shard 4 of 4"},
+      {"extent_tier_unknown", kUnsupported, "schema", "tier is \"tape\""},
+      {"extent_unaligned", kCorrupt, "alignment", "\"base\" of 4096 bytes at 4352"},
+      {"extent_without_tensors", kCorrupt, "schema", "\"base\" has no tensors"},
+      {"feature_unknown", kUnsupported, "schema", "required_features is \"time-travel\""},
+      {"format_missing", kCorrupt, "schema", "format is missing"},
+      {"format_other", kCorrupt, "schema", "format is \"grizzly/pack\""},
+      {"key_twice", kCorrupt, "schema", "has the key \"page_bytes\" twice"},
+      {"not_an_object", kCorrupt, "schema", "is not an object"},
+      {"not_json", kCorrupt, "json", "is not valid JSON"},
+      {"page_bytes_no_power_of_two", kCorrupt, "alignment", "page_bytes is 12288"},
+      {"page_bytes_too_small", kCorrupt, "alignment", "page_bytes is 512"},
+      {"scale_dtype", kCorrupt, "scale_dtype", "\"layers.0.weight_scale\" is I32, not F32"},
+      {"scale_granularity_unknown", kUnsupported, "schema", "granularity is \"diagonal\""},
+      {"scale_in_other_extent", kCorrupt, "scale_missing", "lacks \"layers.0.weight_scale\""},
+      {"scale_missing", kCorrupt, "scale_missing", "lacks \"layers.0.weight_scale\""},
+      {"scale_of_nothing", kCorrupt, "schema", "4 tensors are scales, but 3 have one"},
+      {"scale_shape", kCorrupt, "scale_shape", "of shape [1, 2] does not fit"},
+      {"seal_missing", kCorrupt, "schema", "manifest_xxh3_128 is missing"},
+      {"seal_wrong", kCorrupt, "checksum", "was damaged or edited"},
+      {"shard_ends_in_header", kCorrupt, "size_mismatch", "size of 0 bytes is less"},
+      {"shard_header_too_large", kCorrupt, "header_too_large", "over the limit of 100000000"},
+      {"shard_header_unaligned", kCorrupt, "alignment", "header of 4000 and size of 8192"},
+      {"shard_name_twice", kCorrupt, "duplicate", "two shards are named"},
+      {"shard_name_with_path", kCorrupt, "unsafe_path", "../base-00001.safetensors"},
+      {"shard_not_covered", kCorrupt, "trailing", "its extents end at 8192, but it has 12288"},
+      {"tensor_dtype_unknown", kUnsupported, "schema", "dtype is \"F7\""},
+      {"tensor_name_reserved", kCorrupt, "schema", "\"__pad__.x\" is reserved"},
+      {"tensor_name_twice", kCorrupt, "duplicate", "two tensors are named \"layers.0.weight\""},
+      {"tensor_offset_fraction", kCorrupt, "schema", "offset_bytes is not a whole number"},
+      {"tensor_offset_negative", kCorrupt, "schema", "offset_bytes is negative"},
+      {"tensor_overlap", kCorrupt, "offsets", "\"layers.0.weight_scale\" of 8 bytes at 0"},
+      {"tensor_past_extent", kCorrupt, "offsets", "\"embed.weight\" of 16 bytes at 4096"},
+      {"tensor_shape_overflow", kCorrupt, "size_mismatch", "no whole number that fits 64 bits"},
+      {"tensor_size_mismatch", kCorrupt, "size_mismatch", "says 12 bytes, but F32 of shape [2, 2]"},
+      {"tensor_unaligned", kCorrupt, "alignment", "\"embed.weight\" is at 8"},
+      {"version_2", kUnsupported, "version", "version is 2; this program reads 1"},
+  };
+  return list;
+}
+
+class PackGoldenBad : public ::testing::TestWithParam<Defect> {};
+
+TEST_P(PackGoldenBad, IsRefusedByName) {
+  const Defect& defect = GetParam();
+  const std::string text = read_text(golden_bad_path() / (defect.name + ".json"));
+  const Result<Manifest> parsed = parse_manifest(text, "manifest.json");
+  ASSERT_FALSE(parsed);
+  EXPECT_EQ(parsed.error().code(), defect.code) << parsed.error().message();
+  EXPECT_EQ(parsed.error().reason(), defect.reason) << parsed.error().message();
+  EXPECT_THAT(parsed.error().message(), ::testing::StartsWith("manifest.json"));
+  EXPECT_THAT(parsed.error().message(), HasSubstr(defect.message));
+}
+
+INSTANTIATE_TEST_SUITE_P(Defects, PackGoldenBad, ::testing::ValuesIn(defects()),
+                         [](const auto& instance) { return instance.param.name; });
+
+TEST(PackGoldenBadFiles, AreAllTested) {
+  std::set<std::string> expected = {"make.py"};
+  for (const Defect& defect : defects()) {
+    expected.insert(defect.name + ".json");
+  }
+  EXPECT_EQ(file_names(golden_bad_path()), expected);
+}
+
+}  // namespace
+}  // namespace trash_panda::format

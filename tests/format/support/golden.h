@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "trash_panda/format/manifest.h"
+#include "trash_panda/format/pack_writer.h"
+
+#include "format/support/checkpoint_builder.h"
+#include "format/support/sample_pack.h"
+
+namespace trash_panda::testing {
+
+/// Where the golden files of the pack format are.
+inline std::filesystem::path golden_path() {
+  return std::filesystem::path(__FILE__).parent_path().parent_path() / "golden";
+}
+inline std::filesystem::path golden_bad_path() {
+  return std::filesystem::path(__FILE__).parent_path().parent_path() / "golden_bad";
+}
+
+/// The pack `golden/v1_raw.panda` as this code writes it: values chosen to be told apart in a hex
+/// dump. Four blocks on three tiers, one weight with a scale, one alias.
+class GoldenPack {
+ public:
+  GoldenPack() {
+    using format::Dtype;
+    using format::Tier;
+    SafetensorsBuilder builder;
+    builder.add("embed.weight", Dtype::kF32, {2, 2}, bytes_of(std::vector<float>{1, 2, 3, 4}));
+    add_block(builder, 0);
+    add_block(builder, 1);
+    add_block(builder, 2);
+    add_block(builder, 3);
+    source_ = builder.file();
+    write_text(dir_ / "source.safetensors", source_);
+    const format::Checkpoint checkpoint =
+        must(format::Checkpoint::open(dir_ / "source.safetensors"));
+    format::WeightTable weights = find_weights(checkpoint);
+    format::PackLayout layout{.extents = {{.name = "base", .tier = Tier::kBase, .weights = {0}},
+                                          {.name = "layers.0", .tier = Tier::kDisk, .weights = {1}},
+                                          {.name = "layers.1", .tier = Tier::kRam, .weights = {2}},
+                                          {.name = "layers.2", .tier = Tier::kDisk, .weights = {3}},
+                                          {.name = "layers.3", .tier = Tier::kGpu, .weights = {4}}},
+                              .aliases = {{"head.weight", "embed.weight"}},
+                              .plan_toml = "# the plan goes here\n"};
+    format::PackOptions options;
+    options.generator = "trash-panda golden";
+    options.reserve_bytes = 0;
+    manifest_ =
+        must(format::write_pack(FileSystem::posix(), checkpoint, weights, layout, path(), options));
+    manifest_.source_path = "source.safetensors";  // And not this test's temporary folder.
+    write_text(path() / format::kManifestName, format::write_manifest(manifest_));
+  }
+
+  [[nodiscard]] std::filesystem::path path() const { return dir_ / "v1_raw.panda"; }
+  [[nodiscard]] const std::string& source() const { return source_; }
+  [[nodiscard]] const format::Manifest& manifest() const { return manifest_; }
+
+ private:
+  static void add_block(SafetensorsBuilder& builder, unsigned block) {
+    const std::string name = fmt::format("layers.{}.weight", block);
+    const auto first = static_cast<char>(0x30 + 8 * block);
+    builder.add(name, format::Dtype::kF8E4M3, {2, 3},
+                {first, char(first + 1), char(first + 2), char(first + 3), char(first + 4),
+                 char(first + 5)});
+    builder.add(name + "_scale_inv", format::Dtype::kF32, {2, 1},
+                bytes_of(std::vector<float>{0.5F, 2.0F}));
+  }
+
+  static format::WeightTable find_weights(const format::Checkpoint& checkpoint) {
+    format::WeightTable table;
+    for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
+      const format::TensorRecord& record = checkpoint.tensors()[i];
+      if (record.name.ends_with("_scale_inv")) {
+        table.weights.back().scale =
+            format::WeightScale{.tensor_index = i,
+                                .granularity = format::Granularity::kRow,
+                                .shape = {2, 1},
+                                .block_shape = {},
+                                .transform = format::ScaleTransform::kWiden};
+      } else {
+        table.weights.push_back(
+            {.name = record.name, .tensor_index = i, .dtype = record.dtype, .scale = {}});
+      }
+    }
+    return table;
+  }
+
+  TempDir dir_;
+  std::string source_;
+  format::Manifest manifest_;
+};
+
+}  // namespace trash_panda::testing
