@@ -26,8 +26,9 @@ FORMATTED = (".h", ".cpp", ".cu", ".cuh")
 
 
 def find_tool(name: str) -> str:
-    """The pinned tool beside this Python, else Debian's of the same major version."""
-    for candidate in (pathlib.Path(sys.executable).with_name(name), f"{name}-19"):
+    """The pinned tool of .venv or beside this Python, else Debian's of the same major version."""
+    beside = pathlib.Path(sys.executable).with_name(name)
+    for candidate in (ROOT / ".venv/bin" / name, beside, f"{name}-19"):
         found = shutil.which(candidate)
         if found:
             return found
@@ -142,8 +143,8 @@ def run_tidy(builds: list[pathlib.Path], jobs: int, only: list[str]) -> bool:
     known = failed = 0
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for build in builds:
-            tidy = Tidy(build)
             units = [unit for unit in our_units(build, only) if unit["file"] not in seen]
+            tidy = Tidy(build)
             seen.update(unit["file"] for unit in units)
             for name, findings in pool.map(tidy.check, units):
                 known += findings is None

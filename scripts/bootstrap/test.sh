@@ -31,7 +31,7 @@ test_preset() {
 test_python() {
   local -a select=()
   ((with_torch)) || select=(-m "not torch")
-  check pytest "Python tests" "$venv_python" -m pytest -q "${select[@]}" python/tests
+  check pytest "Python tests" "$venv_python" -m pytest "${select[@]}" python/tests
   keep_summary pytest '^(=+ )?[0-9]+ (passed|failed|skipped|error).* in '
 }
 
