@@ -91,8 +91,8 @@ Result<TensorLayout> lay_out_tensors(const format::PackedExtent& extent,
         TP_ASSIGN_OR_RETURN(step.scale, find_scale(extent, by_name, tensor));
         applied.push_back(step.scale);
       }
-      step.size_bytes =
-          tensor.size_bytes / format::dtype_bits(tensor.dtype) * format::dtype_bits(dtype);
+      const std::uint64_t elements = tensor.size_bytes / (format::dtype_bits(tensor.dtype) / 8);
+      step.size_bytes = elements * (format::dtype_bits(dtype) / 8);
     }
     if (!step.is_in_place) {
       TP_ASSIGN_OR_RETURN(const std::uint64_t taken_bytes,

@@ -1,0 +1,231 @@
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trash_panda/runtime/streamer.h"
+
+#include "runtime/support/stream_pack.h"
+
+// What happens when the disk misbehaves, and when things end at a bad moment.
+
+namespace trash_panda::runtime {
+namespace {
+
+using format::Dtype;
+using format::Tier;
+using ::testing::HasSubstr;
+using trash_panda::testing::must;
+using trash_panda::testing::read_text;
+using trash_panda::testing::StreamPack;
+using trash_panda::testing::write_text;
+
+constexpr Tier kD = Tier::kDisk;
+constexpr Tier kR = Tier::kRam;
+
+StreamOptions full_verification() {
+  StreamOptions options;
+  options.verify = VerifyMode::kFull;
+  return options;
+}
+
+std::string bytes_of_tensor(const BlockLease& lease, std::string_view name) {
+  for (const TensorView& tensor : lease.tensors()) {
+    if (tensor.name == name) {
+      const auto* data = reinterpret_cast<const char*>(tensor.data);
+      return {data, data + tensor.size_bytes};
+    }
+  }
+  ADD_FAILURE() << "no tensor " << name;
+  return {};
+}
+
+void expect_intact(const StreamPack& pack, Streamer& streamer, std::size_t block) {
+  const Result<BlockLease> lease = streamer.acquire(block);
+  ASSERT_TRUE(lease) << lease.error().to_string();
+  const std::string name = StreamPack::block_name(block) + ".attention.weight";
+  EXPECT_EQ(bytes_of_tensor(*lease, name), pack.expected(name, std::nullopt).at(name).bytes);
+}
+
+TEST(StreamerFaults, FlippedBitIsFoundAndNamesExtentAndShard) {
+  for (const Tier tier : {kD, kR}) {
+    const StreamPack pack({.tiers = {tier, tier, tier, tier}});
+    const format::PackedExtent& extent = pack.extent("layers.2");
+    Streamer streamer = must(Streamer::open(pack.path(), full_verification()));
+    // In the padding at the extent's end, where no tensor would show it.
+    pack.flip_bit(extent, extent.stored_bytes - 1);
+    expect_intact(pack, streamer, 0);
+    expect_intact(pack, streamer, 1);
+    // The prefetch may have been before the flip; the second pass reads disk blocks again.
+    static_cast<void>(streamer.acquire(2));
+    if (tier == kR) {
+      continue;
+    }
+    expect_intact(pack, streamer, 3);
+    expect_intact(pack, streamer, 0);
+    expect_intact(pack, streamer, 1);
+    const Result<BlockLease> lease = streamer.acquire(2);
+    ASSERT_FALSE(lease);
+    EXPECT_EQ(lease.error().code(), ErrorCode::kMismatch);
+    EXPECT_EQ(lease.error().message(), "extent \"layers.2\" of " +
+                                           pack.shard_path(extent).string() +
+                                           " differs from its checksum");
+    expect_intact(pack, streamer, 3);
+    pack.flip_bit(extent, extent.stored_bytes - 1);  // Mended: served again.
+    expect_intact(pack, streamer, 0);
+    expect_intact(pack, streamer, 1);
+    expect_intact(pack, streamer, 2);
+  }
+}
+
+TEST(StreamerFaults, FlippedBitOfARamBlockIsFoundInTheFirstPass) {
+  const StreamPack pack({.tiers = {kR, kR, kR}});
+  pack.flip_bit(pack.extent("layers.1"), 0);
+  Streamer streamer = must(Streamer::open(pack.path(), full_verification()));
+  expect_intact(pack, streamer, 0);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const Result<BlockLease> lease = streamer.acquire(1);
+    ASSERT_FALSE(lease);
+    EXPECT_EQ(lease.error().code(), ErrorCode::kMismatch);
+    EXPECT_THAT(lease.error().message(), HasSubstr("layers.1"));
+  }
+  expect_intact(pack, streamer, 2);
+  EXPECT_EQ(streamer.stats().mispredict_count, 1U);
+}
+
+TEST(StreamerFaults, WithoutFullVerificationExtentsAreNotChecked) {
+  const StreamPack pack({.tiers = {kD}});
+  const format::PackedExtent& extent = pack.extent("layers.0");
+  pack.flip_bit(extent, extent.stored_bytes - 1);
+  Streamer streamer = must(Streamer::open(pack.path(), {}));
+  expect_intact(pack, streamer, 0);
+}
+
+TEST(StreamerFaults, FlippedBitInTheBaseIsFoundAtOpen) {
+  const StreamPack pack({.tiers = {kD}});
+  pack.flip_bit(pack.extent("base"), 3);
+  const Result<Streamer> streamer = Streamer::open(pack.path(), full_verification());
+  ASSERT_FALSE(streamer);
+  EXPECT_EQ(streamer.error().code(), ErrorCode::kMismatch);
+  EXPECT_THAT(streamer.error().message(), HasSubstr("extent \"base\" of "));
+  EXPECT_TRUE(Streamer::open(pack.path(), {}));
+}
+
+TEST(StreamerFaults, FlippedBitInAHeaderIsFoundAtOpenInBothModes) {
+  const StreamPack pack({.tiers = {kD}});
+  const format::PackedExtent& extent = pack.extent("layers.0");
+  pack.flip_bit(extent, std::uint64_t{0} - extent.offset_bytes + 9);  // Byte 9 of the file.
+  for (const VerifyMode mode : {VerifyMode::kHeaders, VerifyMode::kFull}) {
+    StreamOptions options;
+    options.verify = mode;
+    const Result<Streamer> streamer = Streamer::open(pack.path(), options);
+    ASSERT_FALSE(streamer);
+    EXPECT_EQ(streamer.error().code(), ErrorCode::kMismatch);
+    EXPECT_EQ(streamer.error().message(),
+              "the header of " + pack.shard_path(extent).string() + " differs from its checksum");
+  }
+}
+
+TEST(StreamerFaults, ShardTruncatedAfterOpeningFailsEachBlockAndRecovers) {
+  const StreamPack pack({.tiers = {kD, kD, kD, kD, kD, kD}});
+  const std::filesystem::path shard = pack.shard_path(pack.extent("layers.0"));
+  const std::string whole = read_text(shard);
+  StreamOptions options;
+  options.lookahead_bytes = 1;
+  options.compute_dtype = Dtype::kBf16;
+  Streamer streamer = must(Streamer::open(pack.path(), options));
+  must(streamer.acquire(0));
+  must(streamer.acquire(1));
+  std::filesystem::resize_file(shard, pack.extent("layers.3").offset_bytes + 4096);
+  must(streamer.acquire(2));
+  for (int pass = 0; pass < 2; ++pass) {
+    for (const std::size_t block : {4U, 5U}) {
+      const Result<BlockLease> lease = streamer.acquire(block);
+      ASSERT_FALSE(lease) << "pass " << pass << " block " << block;
+      EXPECT_EQ(lease.error().code(), ErrorCode::kCorrupt);
+      EXPECT_EQ(lease.error().reason(), "truncated");
+      EXPECT_THAT(lease.error().message(),
+                  HasSubstr("loading extent \"" + StreamPack::block_name(block) + "\": "));
+      EXPECT_THAT(lease.error().message(), HasSubstr(shard.string()));
+    }
+  }
+  {
+    // The same file again: writing in place keeps the open descriptor's file.
+    std::fstream file(shard, std::ios::binary | std::ios::in | std::ios::out);
+    file.write(whole.data(), static_cast<std::streamsize>(whole.size()));
+  }
+  for (std::size_t block = 0; block < 6; ++block) {
+    const BlockLease lease = must(streamer.acquire(block));
+    const std::string name = StreamPack::block_name(block) + ".attention.weight";
+    EXPECT_EQ(bytes_of_tensor(lease, name), pack.expected(name, std::nullopt).at(name).bytes);
+  }
+}
+
+TEST(StreamerFaults, MissingPackAndMissingShard) {
+  const StreamPack pack({.tiers = {kD}});
+  EXPECT_EQ(Streamer::open(pack.path() / "nowhere", {}).error().code(), ErrorCode::kMissing);
+  std::filesystem::remove(pack.shard_path(pack.extent("layers.0")));
+  EXPECT_EQ(Streamer::open(pack.path(), {}).error().code(), ErrorCode::kCorrupt);
+}
+
+TEST(StreamerFaults, DestroyingWithReadsInFlight) {
+  const StreamPack pack({.tiers = {kD, kD, kR, kD, kR}, .extra_bytes_of_block_1 = 20'000'000});
+  for (int round = 0; round < 20; ++round) {
+    Streamer streamer = must(Streamer::open(pack.path(), {}));
+    if (round % 3 == 1) {
+      must(streamer.acquire(0));
+    }
+    if (round % 3 == 2) {
+      must(streamer.acquire(3));  // A jump: a read of block 1 may be waited for, others queued.
+    }
+  }
+}
+
+TEST(StreamerFaults, LeaseOutlivesItsStreamer) {
+  const StreamPack pack({.tiers = {kD, kD}});
+  BlockLease lease;
+  {
+    Streamer streamer = must(Streamer::open(pack.path(), {}));
+    lease = must(streamer.acquire(0));
+  }
+  const std::string name = "layers.0.attention.weight";
+  EXPECT_EQ(bytes_of_tensor(lease, name), pack.expected(name, std::nullopt).at(name).bytes);
+  lease.release();
+  lease.release();
+}
+
+TEST(StreamerFaults, MovingAStreamerKeepsItsLeases) {
+  const StreamPack pack({.tiers = {kD, kD}});
+  Streamer first = must(Streamer::open(pack.path(), {}));
+  const BlockLease lease = must(first.acquire(0));
+  Streamer second = std::move(first);
+  expect_intact(pack, second, 1);
+  const std::string name = "layers.0.attention.weight";
+  EXPECT_EQ(bytes_of_tensor(lease, name), pack.expected(name, std::nullopt).at(name).bytes);
+}
+
+TEST(StreamerFaults, LeasesEndOnOtherThreads) {
+  const StreamPack pack({.tiers = {kD, kR, kD, kD, kD, kR}});
+  StreamOptions options;
+  options.compute_dtype = Dtype::kBf16;
+  options.lookahead_bytes = 3 * pack.extent("layers.0").stored_bytes;
+  Streamer streamer = must(Streamer::open(pack.path(), options));
+  for (int step = 0; step < 120; ++step) {
+    const auto block = static_cast<std::size_t>(step) % pack.block_count();
+    BlockLease lease = must(streamer.acquire(block));
+    std::thread releaser([held = std::move(lease)]() mutable { held.release(); });
+    static_cast<void>(streamer.stats());
+    releaser.join();
+  }
+  EXPECT_EQ(streamer.stats().mispredict_count, 0U);
+}
+
+}  // namespace
+}  // namespace trash_panda::runtime

@@ -1,0 +1,453 @@
+#include "trash_panda/runtime/streamer.h"
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/support/stream_pack.h"
+
+namespace trash_panda::runtime {
+namespace {
+
+using format::Dtype;
+using format::Tier;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using trash_panda::testing::ExpectedTensor;
+using trash_panda::testing::must;
+using trash_panda::testing::StreamPack;
+
+constexpr Tier kD = Tier::kDisk;
+constexpr Tier kR = Tier::kRam;
+constexpr Tier kG = Tier::kGpu;
+
+std::map<std::string, ExpectedTensor> contents(const std::vector<TensorView>& tensors) {
+  std::map<std::string, ExpectedTensor> found;
+  for (const TensorView& tensor : tensors) {
+    const auto* data = reinterpret_cast<const char*>(tensor.data);
+    found.emplace(std::string(tensor.name),
+                  ExpectedTensor{tensor.dtype, std::string(data, data + tensor.size_bytes)});
+  }
+  return found;
+}
+
+std::string block_prefix(std::size_t block) {
+  return StreamPack::block_name(block) + ".";
+}
+
+void expect_block(const StreamPack& pack, Streamer& streamer, std::size_t block,
+                  std::optional<Dtype> compute) {
+  const Result<BlockLease> lease = streamer.acquire(block);
+  ASSERT_TRUE(lease) << lease.error().to_string();
+  EXPECT_EQ(contents(lease->tensors()), pack.expected(block_prefix(block), compute))
+      << "block " << block;
+}
+
+void run_pass(Streamer& streamer) {
+  for (std::size_t block = 0; block < streamer.block_count(); ++block) {
+    const Result<BlockLease> lease = streamer.acquire(block);
+    ASSERT_TRUE(lease) << lease.error().to_string();
+  }
+}
+
+/// Log lines, from any thread.
+class Lines {
+ public:
+  [[nodiscard]] Logger logger() {
+    return [this](LogLevel level, std::string_view line) {
+      const std::lock_guard lock(mutex_);
+      if (level == LogLevel::kWarning) {
+        warnings_.emplace_back(line);
+      }
+      all_.emplace_back(line);
+    };
+  }
+  [[nodiscard]] const std::vector<std::string>& all() const { return all_; }
+  [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> all_;
+  std::vector<std::string> warnings_;
+};
+
+struct ModeCase {
+  std::string name;
+  std::vector<Tier> tiers;
+  std::optional<std::uint64_t> lookahead_bytes;
+};
+
+/// The pack and what it must give are worked out once, as slow_floats.h is slow.
+class StreamerModes : public ::testing::TestWithParam<ModeCase> {
+ protected:
+  static void SetUpTestSuite() {
+    pack_ = std::make_unique<StreamPack>(StreamPack::Options{.tiers = {kD, kR, kD, kD, kR, kD},
+                                                             .extra_bytes_of_block_1 = 4'500'000});
+  }
+  static void TearDownTestSuite() {
+    expected_.clear();
+    pack_.reset();
+  }
+
+  static const std::map<std::string, ExpectedTensor>& expected(const std::string& prefix,
+                                                               std::optional<Dtype> compute) {
+    const auto [at, is_new] = expected_.try_emplace({prefix, compute});
+    if (is_new) {
+      at->second = pack_->expected(prefix, compute);
+    }
+    return at->second;
+  }
+
+  static void expect_block(Streamer& streamer, std::size_t block, std::optional<Dtype> compute) {
+    const Result<BlockLease> lease = streamer.acquire(block);
+    ASSERT_TRUE(lease) << lease.error().to_string();
+    // Not EXPECT_EQ: it would print megabytes.
+    EXPECT_TRUE(contents(lease->tensors()) == expected(block_prefix(block), compute))
+        << "block " << block;
+  }
+
+  static std::unique_ptr<StreamPack> pack_;
+
+ private:
+  using Key = std::pair<std::string, std::optional<Dtype>>;
+  static std::map<Key, std::map<std::string, ExpectedTensor>> expected_;
+};
+
+std::unique_ptr<StreamPack> StreamerModes::pack_;
+std::map<StreamerModes::Key, std::map<std::string, ExpectedTensor>> StreamerModes::expected_;
+
+TEST_P(StreamerModes, TensorsAreTheSameInEveryModeAndOrder) {
+  const StreamPack& pack = *pack_;
+  std::mt19937 random(99);
+  for (const std::optional<Dtype> compute :
+       {std::optional<Dtype>(), std::optional(Dtype::kBf16), std::optional(Dtype::kF16),
+        std::optional(Dtype::kF32)}) {
+    StreamOptions options;
+    options.compute_dtype = compute;
+    options.lookahead_bytes = GetParam().lookahead_bytes;
+    options.verify = VerifyMode::kFull;
+    options.tiers = GetParam().tiers;
+    Streamer streamer = must(Streamer::open(pack.path(), options));
+    std::map<std::string, ExpectedTensor> base = expected("embed.", compute);
+    base.insert(expected("head.", compute).begin(), expected("head.", compute).end());
+    EXPECT_EQ(contents(streamer.base()), base);
+    for (int pass = 0; pass < 2; ++pass) {
+      for (std::size_t block = 0; block < pack.block_count(); ++block) {
+        expect_block(streamer, block, compute);
+      }
+    }
+    for (int jump = 0; jump < 12; ++jump) {
+      expect_block(streamer, random() % pack.block_count(), compute);
+    }
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Mixes, StreamerModes,
+    ::testing::Values(ModeCase{"AllDiskLookahead0", {kD, kD, kD, kD, kD, kD}, 0},
+                      ModeCase{"AllDiskLookahead1", {kD, kD, kD, kD, kD, kD}, 1},
+                      ModeCase{"AllDiskLookaheadTwoBlocks", {kD, kD, kD, kD, kD, kD}, 9'000'000},
+                      ModeCase{"AllDiskLookaheadBeyondAll", {kD, kD, kD, kD, kD, kD}, 1U << 30},
+                      ModeCase{"AllRam", {kR, kR, kR, kR, kR, kR}, std::nullopt},
+                      ModeCase{"AllGpu", {kG, kG, kG, kG, kG, kG}, std::nullopt},
+                      ModeCase{"OneDisk", {kR, kR, kR, kD, kR, kR}, 0},
+                      ModeCase{"Mixed", {kD, kR, kD, kG, kR, kD}, std::nullopt},
+                      ModeCase{"MixedLookahead8", {kD, kD, kR, kD, kD, kR}, 8'000'000}),
+    [](const auto& tested) { return tested.param.name; });
+
+TEST(Streamer, ReadsRamBlocksOnceAndDiskBlocksEveryPass) {
+  const StreamPack pack({.tiers = {kD, kR, kD, kD, kR, kD}});
+  Streamer streamer = must(Streamer::open(pack.path(), {}));
+  const std::uint64_t disk_bytes = pack.stored_bytes(Tier::kDisk);
+  const std::uint64_t ram_bytes = pack.stored_bytes(Tier::kRam);
+  run_pass(streamer);
+  EXPECT_EQ(streamer.stats().pass_count, 1U);
+  EXPECT_EQ(streamer.stats().pass_read_bytes_ram, ram_bytes);
+  EXPECT_EQ(streamer.stats().pass_read_bytes_disk, disk_bytes);
+  for (std::uint64_t pass = 2; pass < 5; ++pass) {
+    run_pass(streamer);
+    EXPECT_EQ(streamer.stats().pass_count, pass);
+    EXPECT_EQ(streamer.stats().pass_read_bytes_ram, 0U);
+    EXPECT_EQ(streamer.stats().pass_read_bytes_disk, disk_bytes);
+  }
+  const StreamStats stats = streamer.stats();
+  EXPECT_EQ(stats.read_bytes_base, pack.stored_bytes(Tier::kBase));
+  EXPECT_EQ(stats.read_bytes_ram, ram_bytes);
+  EXPECT_GE(stats.read_bytes_disk, 4 * disk_bytes);
+  EXPECT_LE(stats.read_bytes_disk, 5 * disk_bytes);
+  EXPECT_EQ(stats.mispredict_count, 0U);
+  EXPECT_THAT(stats.io_description, HasSubstr("pread x4, "));
+}
+
+TEST(Streamer, EarlyExitEndsAPass) {
+  const StreamPack pack({.tiers = {kD, kD, kD, kD}});
+  Streamer streamer = must(Streamer::open(pack.path(), {}));
+  must(streamer.acquire(0));
+  must(streamer.acquire(1));
+  EXPECT_EQ(streamer.stats().pass_read_bytes_disk, 0U);
+  must(streamer.acquire(0));
+  const StreamStats stats = streamer.stats();
+  EXPECT_EQ(stats.pass_count, 2U);
+  EXPECT_EQ(stats.pass_read_bytes_disk, 2 * pack.extent("layers.0").stored_bytes);
+  EXPECT_EQ(stats.mispredict_count, 1U);
+}
+
+TEST(Streamer, CountsEachBlockOutOfOrder) {
+  const StreamPack pack({.tiers = {kD, kD, kD, kD, kD}});
+  Streamer streamer = must(Streamer::open(pack.path(), {}));
+  for (const std::size_t block : {2U, 3U, 1U, 1U, 2U}) {  // Jumps to 2, to 1, and to 1 again.
+    must(streamer.acquire(block));
+  }
+  EXPECT_EQ(streamer.stats().mispredict_count, 3U);
+}
+
+TEST(Streamer, BooksBaseRamTierAndSlotsExactly) {
+  const StreamPack pack({.tiers = {kD, kR, kD, kD, kD}});
+  const std::uint64_t slot_bytes = pack.extent("layers.0").stored_bytes;
+  struct Case {
+    std::uint64_t lookahead_bytes;
+    std::uint64_t slot_count;
+  };
+  for (const Case& tested :
+       {Case{0, 2}, Case{slot_bytes, 2}, Case{slot_bytes + 1, 3}, Case{100 * slot_bytes, 4}}) {
+    StreamOptions options;
+    options.lookahead_bytes = tested.lookahead_bytes;
+    Streamer streamer = must(Streamer::open(pack.path(), options));
+    run_pass(streamer);
+    run_pass(streamer);
+    const std::uint64_t expected_bytes = pack.stored_bytes(Tier::kBase) +
+                                         pack.stored_bytes(Tier::kRam) +
+                                         tested.slot_count * slot_bytes;
+    EXPECT_EQ(streamer.stats().weight_memory_bytes, expected_bytes);
+    EXPECT_EQ(streamer.stats().weight_memory_bytes_max, expected_bytes);
+  }
+}
+
+TEST(Streamer, TakesTheLookaheadOfThePlan) {
+  const StreamPack pack(
+      {.tiers = {kD, kD, kD, kD, kD, kD, kD, kD}, .planned_lookahead_bytes = 200'000});
+  const std::uint64_t slot_bytes = pack.extent("layers.0").stored_bytes;
+  ASSERT_TRUE(4 * slot_bytes < 200'000 && 200'000 <= 5 * slot_bytes) << slot_bytes;
+  Streamer streamer = must(Streamer::open(pack.path(), {}));
+  EXPECT_EQ(streamer.stats().weight_memory_bytes, pack.stored_bytes(Tier::kBase) + 6 * slot_bytes);
+}
+
+TEST(Streamer, WithoutAPlanReadsTwoBlocksAheadAndSaysSo) {
+  const StreamPack pack({.tiers = {kD, kD, kD, kD, kD}});
+  std::filesystem::remove(pack.path() / "plan.toml");
+  Lines lines;
+  StreamOptions options;
+  options.log = lines.logger();
+  Streamer streamer = must(Streamer::open(pack.path(), options));
+  EXPECT_EQ(streamer.stats().weight_memory_bytes,
+            pack.stored_bytes(Tier::kBase) + 3 * pack.extent("layers.0").stored_bytes);
+  EXPECT_THAT(lines.warnings(), ElementsAre(HasSubstr("reading 2 blocks ahead")));
+}
+
+TEST(Streamer, MoreLeasesThanSlotsIsAnErrorAndNoDeadlock) {
+  const StreamPack pack({.tiers = {kD, kD, kR, kD, kD}});
+  StreamOptions options;
+  options.lookahead_bytes = 1;  // Two slots.
+  Streamer streamer = must(Streamer::open(pack.path(), options));
+  BlockLease first = must(streamer.acquire(0));
+  const BlockLease second = must(streamer.acquire(1));
+  const BlockLease in_ram = must(streamer.acquire(2));  // Has memory of its own.
+  const Result<BlockLease> third = streamer.acquire(3);
+  ASSERT_FALSE(third);
+  EXPECT_EQ(third.error().code(), ErrorCode::kUsage);
+  EXPECT_EQ(third.error().to_string(),
+            "block \"layers.3\" can't be acquired: all 2 slots are held; release a lease first, or "
+            "ask for more lookahead");
+  EXPECT_EQ(contents(second.tensors()), pack.expected("layers.1.", std::nullopt));
+  first.release();
+  expect_block(pack, streamer, 3, std::nullopt);
+  EXPECT_EQ(streamer.stats().mispredict_count, 0U);
+}
+
+TEST(Streamer, ExpandedRamBlocksHeldAtOnceAreBounded) {
+  const StreamPack pack({.tiers = {kR, kR, kR, kR}});
+  StreamOptions options;
+  options.compute_dtype = Dtype::kBf16;
+  Streamer streamer = must(Streamer::open(pack.path(), options));
+  BlockLease first = must(streamer.acquire(0));
+  const BlockLease second = must(streamer.acquire(1));
+  EXPECT_EQ(contents(first.tensors()), pack.expected("layers.0.", Dtype::kBf16));
+  EXPECT_EQ(contents(second.tensors()), pack.expected("layers.1.", Dtype::kBf16));
+  const Result<BlockLease> third = streamer.acquire(2);
+  ASSERT_FALSE(third);
+  EXPECT_EQ(third.error().code(), ErrorCode::kUsage);
+  first.release();
+  expect_block(pack, streamer, 2, Dtype::kBf16);
+}
+
+TEST(Streamer, LeasesEndInAnyOrder) {
+  const StreamPack pack({.tiers = {kD, kD, kD, kD, kD, kD}});
+  StreamOptions options;
+  options.lookahead_bytes = 3 * pack.extent("layers.0").stored_bytes;
+  options.compute_dtype = Dtype::kF32;
+  Streamer streamer = must(Streamer::open(pack.path(), options));
+  for (int pass = 0; pass < 3; ++pass) {
+    std::vector<BlockLease> held;
+    for (std::size_t block = 0; block < 4; ++block) {
+      held.push_back(must(streamer.acquire(block)));
+    }
+    held[2].release();
+    expect_block(pack, streamer, 4, Dtype::kF32);
+    for (const std::size_t block : {3U, 0U, 1U}) {
+      EXPECT_EQ(contents(held[block].tensors()), pack.expected(block_prefix(block), Dtype::kF32));
+      held[block].release();
+      EXPECT_THAT(held[block].tensors(), IsEmpty());
+    }
+    expect_block(pack, streamer, 5, Dtype::kF32);
+  }
+  EXPECT_EQ(streamer.stats().mispredict_count, 0U);
+}
+
+TEST(Streamer, LeasesOfOneBlockShareItsMemory) {
+  const StreamPack pack({.tiers = {kD, kD}});
+  StreamOptions options;
+  options.compute_dtype = Dtype::kBf16;
+  Streamer streamer = must(Streamer::open(pack.path(), options));
+  BlockLease first = must(streamer.acquire(0));
+  const BlockLease second = must(streamer.acquire(0));
+  EXPECT_EQ(first.tensors().front().data, second.tensors().front().data);
+  first.release();
+  EXPECT_EQ(contents(second.tensors()), pack.expected("layers.0.", Dtype::kBf16));
+}
+
+TEST(Streamer, UnchangedTensorsAreNotCopied) {
+  const StreamPack pack({.tiers = {kR}});
+  StreamOptions options;
+  options.compute_dtype = Dtype::kBf16;
+  Streamer streamer = must(Streamer::open(pack.path(), options));
+  std::map<std::string, std::byte*> addresses;
+  for (int pass = 0; pass < 2; ++pass) {
+    const BlockLease lease = must(streamer.acquire(0));
+    for (const TensorView& tensor : lease.tensors()) {
+      const auto [at, is_new] = addresses.emplace(tensor.name, tensor.data);
+      EXPECT_TRUE(is_new || at->second == tensor.data) << "addresses are stable: " << tensor.name;
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor.data) % format::kTensorAlignment, 0U);
+    }
+  }
+  // In place, the BF16 and I32 tensors lie as far apart as in the extent.
+  const format::PackedExtent& extent = pack.extent("layers.0");
+  std::map<std::string, std::uint64_t> offsets;
+  for (const format::PackedTensor& tensor : extent.tensors) {
+    offsets.emplace(tensor.name, tensor.offset_bytes);
+  }
+  EXPECT_EQ(static_cast<std::uint64_t>(addresses.at("layers.0.steps") -
+                                       addresses.at("layers.0.attention.weight")),
+            offsets.at("layers.0.steps") - offsets.at("layers.0.attention.weight"));
+}
+
+TEST(Streamer, OverridesDecideOverTheComputeDtype) {
+  const StreamPack pack({.tiers = {kD, kD}});
+  StreamOptions options;
+  options.compute_dtype = Dtype::kBf16;
+  options.dtype_overrides = {{"layers.0.norm.weight", Dtype::kF32},   // Stays.
+                             {"layers.0.up.weight", Dtype::kF16},     // Another one.
+                             {"layers.1.up.weight", Dtype::kF8E4M3},  // Stays coded, with scale.
+                             {"layers.1.table", Dtype::kF32},         // F64 only when asked.
+                             {"layers.0.steps", Dtype::kI32},
+                             {"tied.weight", Dtype::kF32}};  // An alias.
+  Streamer streamer = must(Streamer::open(pack.path(), options));
+  {
+    const BlockLease lease = must(streamer.acquire(0));
+    std::map<std::string, ExpectedTensor> expected = pack.expected("layers.0.", Dtype::kBf16);
+    const auto as_f32 = pack.expected("layers.0.norm.weight", Dtype::kF32);
+    expected.at("layers.0.norm.weight") = as_f32.at("layers.0.norm.weight");
+    const auto as_f16 = pack.expected("layers.0.up.weight", Dtype::kF16);
+    expected.at("layers.0.up.weight") = as_f16.at("layers.0.up.weight");
+    EXPECT_EQ(contents(lease.tensors()), expected);
+  }
+  {
+    const BlockLease lease = must(streamer.acquire(1));
+    const auto found = contents(lease.tensors());
+    const auto as_stored = pack.expected("layers.1.up.weight", std::nullopt);
+    EXPECT_EQ(found.at("layers.1.up.weight"), as_stored.at("layers.1.up.weight"));
+    EXPECT_EQ(found.at("layers.1.up.weight_scale"), as_stored.at("layers.1.up.weight_scale"));
+    EXPECT_EQ(found.at("layers.1.table").dtype, Dtype::kF32);
+    EXPECT_EQ(found.at("layers.1.table").bytes,
+              trash_panda::testing::bytes_of(
+                  std::vector<float>{static_cast<float>(1.0 / 3), static_cast<float>(-1e-9)}));
+  }
+  EXPECT_EQ(contents(streamer.base()).at("embed.weight").dtype, Dtype::kF32);
+}
+
+TEST(Streamer, RefusesOptionsThatCannotBeHonoured) {
+  const StreamPack pack({.tiers = {kD, kR}});
+  const auto refusal = [&](const StreamOptions& options) {
+    const Result<Streamer> streamer = Streamer::open(pack.path(), options);
+    EXPECT_FALSE(streamer);
+    if (streamer) {
+      return std::string("opened");
+    }
+    EXPECT_EQ(streamer.error().code(), ErrorCode::kUsage) << streamer.error().message();
+    return streamer.error().message();
+  };
+  StreamOptions options;
+  options.tiers = {{kD}};
+  EXPECT_EQ(refusal(options), "tiers are given for 1 blocks, but the pack has 2");
+  options = {};
+  options.tiers = {{kD, Tier::kBase}};
+  EXPECT_EQ(refusal(options), "block \"layers.1\" can't be given the tier base");
+  options = {};
+  options.compute_dtype = Dtype::kI8;
+  EXPECT_EQ(refusal(options), "weights can't be expanded to I8");
+  options = {};
+  options.dtype_overrides = {{"layers.7.norm.weight", Dtype::kF32}};
+  EXPECT_EQ(refusal(options),
+            "a dtype is given for \"layers.7.norm.weight\", which is not in the pack");
+  options.dtype_overrides = {{"layers.0.steps", Dtype::kF32}};
+  EXPECT_EQ(refusal(options), "\"layers.0.steps\" is stored as I32 and can't become F32");
+  options.dtype_overrides = {{"embed.weight", Dtype::kF32}, {"tied.weight", Dtype::kBf16}};
+  EXPECT_EQ(refusal(options),
+            "\"tied.weight\" and \"embed.weight\" are tied, but BF16 and F32 are asked for");
+  options = {};
+  options.read_threads = 0;
+  EXPECT_EQ(refusal(options), "0 read threads were asked for");
+}
+
+TEST(Streamer, RefusesABlockThatDoesNotExist) {
+  const StreamPack pack({.tiers = {kD}});
+  Streamer streamer = must(Streamer::open(pack.path(), {}));
+  const Result<BlockLease> lease = streamer.acquire(1);
+  ASSERT_FALSE(lease);
+  EXPECT_EQ(lease.error().code(), ErrorCode::kUsage);
+}
+
+TEST(Streamer, SaysOnceThatGpuBlocksWaitInRam) {
+  const StreamPack pack({.tiers = {kG, kD, kG}});
+  Lines lines;
+  StreamOptions options;
+  options.log = lines.logger();
+  Streamer streamer = must(Streamer::open(pack.path(), options));
+  run_pass(streamer);
+  run_pass(streamer);
+  EXPECT_EQ(
+      std::ranges::count(lines.all(), "2 blocks of tier gpu wait in RAM: streaming on the CPU"), 1);
+  EXPECT_EQ(streamer.stats().pass_read_bytes_ram, 0U);
+  EXPECT_THAT(lines.warnings(), IsEmpty());
+}
+
+TEST(Streamer, PackOfBaseTensorsOnlyOpens) {
+  const StreamPack pack({.tiers = {}});
+  Streamer streamer = must(Streamer::open(pack.path(), {}));
+  EXPECT_EQ(streamer.block_count(), 0U);
+  EXPECT_FALSE(streamer.base().empty());
+  EXPECT_FALSE(streamer.acquire(0));
+}
+
+}  // namespace
+}  // namespace trash_panda::runtime
