@@ -19,22 +19,34 @@ struct Cost {
   std::uint64_t streamed_bytes = 0;  ///< Of blocks in the slower tier.
 };
 
-/// Largest extent of the blocks for which `is_slower` holds.
-std::uint64_t largest(std::span<const PlannedBlock> blocks, const std::vector<bool>& is_slower) {
-  std::uint64_t largest_bytes = 0;
+/// Slots that blocks stream through.
+struct Slots {
+  std::uint64_t count = 0;
+  std::uint64_t size_bytes = 0;  ///< Of one: the largest extent.
+
+  [[nodiscard]] std::uint64_t total_bytes() const { return count * size_bytes; }
+};
+
+/// Slots for the blocks for which `is_slower` holds: never more than there are blocks.
+Slots slots_for(std::span<const PlannedBlock> blocks, const std::vector<bool>& is_slower,
+                std::uint64_t count_max) {
+  Slots slots;
   for (std::size_t index = 0; index < blocks.size(); ++index) {
-    largest_bytes = std::max(largest_bytes, is_slower[index] ? blocks[index].extent_bytes : 0);
+    if (is_slower[index]) {
+      slots.count = std::min(slots.count + 1, count_max);
+      slots.size_bytes = std::max(slots.size_bytes, blocks[index].extent_bytes);
+    }
   }
-  return largest_bytes;
+  return slots;
 }
 
 /// Memory taken when the blocks of `candidates` for which `is_slower` holds stream through
-/// `slot_count` slots of the largest one, and the others stay.
+/// at most `slot_count` slots of the largest one, and the others stay.
 Cost cost_of(std::span<const PlannedBlock> blocks, std::span<const std::size_t> candidates,
              const std::vector<bool>& is_slower, std::uint64_t slot_count,
              std::uint64_t other_bytes) {
   Cost cost;
-  cost.used_bytes = other_bytes + slot_count * largest(blocks, is_slower);
+  cost.used_bytes = other_bytes + slots_for(blocks, is_slower, slot_count).total_bytes();
   for (const std::size_t index : candidates) {
     (is_slower[index] ? cost.streamed_bytes : cost.used_bytes) += blocks[index].extent_bytes;
   }
@@ -136,7 +148,7 @@ std::pair<std::vector<bool>, std::uint64_t> choose_disk(const PlacementProblem& 
     choice.other_bytes = problem.base_bytes + problem.expansion_bytes_max;
   }
   const std::uint64_t lookahead_max = problem.lookahead_blocks.value_or(kLookaheadBlocks);
-  const std::uint64_t lookahead_min = problem.lookahead_blocks.value_or(0);
+  const std::uint64_t lookahead_min = problem.lookahead_blocks.value_or(kLookaheadBlocksMin);
   for (std::uint64_t lookahead = lookahead_max;; --lookahead) {
     choice.slot_count = 1 + lookahead;
     if (std::optional<std::vector<bool>> chosen = choose(problem.blocks, choice)) {
@@ -170,12 +182,13 @@ Placement place_blocks(const PlacementProblem& problem) {
                                                    : Tier::kGpu);
   }
   placement.lookahead_blocks = lookahead;
-  const std::uint64_t largest_on_disk_bytes = largest(problem.blocks, is_on_disk);
-  placement.slot_bytes = (1 + lookahead) * largest_on_disk_bytes;
-  placement.lookahead_bytes = lookahead * largest_on_disk_bytes;
+  const Slots host_slots = slots_for(problem.blocks, is_on_disk, 1 + lookahead);
+  placement.slot_bytes = host_slots.total_bytes();
+  placement.lookahead_bytes = lookahead * host_slots.size_bytes;
   placement.compute_slot_bytes = problem.expansion_bytes_max;
   if (problem.vram_budget_bytes > 0) {
-    placement.compute_slot_bytes += kDeviceSlotCount * largest(problem.blocks, is_streamed);
+    placement.compute_slot_bytes +=
+        slots_for(problem.blocks, is_streamed, kDeviceSlotCount).total_bytes();
   }
   return placement;
 }

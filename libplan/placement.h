@@ -16,6 +16,8 @@ inline constexpr std::uint64_t kDeviceSlotCount = 2;
 /// Blocks read ahead of the one in use, unless the user says otherwise: one hides the read, the
 /// second evens out blocks of different size.
 inline constexpr std::uint64_t kLookaheadBlocks = 2;
+/// Fewest blocks read ahead: without one, every read would be waited for.
+inline constexpr std::uint64_t kLookaheadBlocksMin = 1;
 
 /// A model and what it is placed under.
 struct PlacementProblem {

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
-#include "trash_panda/base/printable.h"
 #include "trash_panda/base/nearest_name.h"
+#include "trash_panda/base/printable.h"
 #include "trash_panda/format/tier.h"
 #include "trash_panda/plan/plan_toml.h"
 #include "trash_panda/plan/planner.h"

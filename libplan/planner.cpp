@@ -21,10 +21,12 @@ constexpr std::uint64_t kLookaheadBlocksMax = 1024;
 Result<void> check_request(const ModelSummary& model, const Budgets& budgets,
                            const PlanRequest& request) {
   TP_RETURN_IF_ERROR(parse_compute_dtype(request.compute_dtype));
-  if (request.lookahead_blocks.value_or(0) > kLookaheadBlocksMax) {
+  if (request.lookahead_blocks && (*request.lookahead_blocks < kLookaheadBlocksMin ||
+                                   *request.lookahead_blocks > kLookaheadBlocksMax)) {
     return std::unexpected(
-        Error(ErrorCode::kUsage, fmt::format("--lookahead {}: at most {} blocks are read ahead",
-                                             *request.lookahead_blocks, kLookaheadBlocksMax)));
+        Error(ErrorCode::kUsage,
+              fmt::format("--lookahead {}: {} to {} blocks are read ahead",
+                          *request.lookahead_blocks, kLookaheadBlocksMin, kLookaheadBlocksMax)));
   }
   const std::uint64_t resident_count = request.resident_blocks.value_or(0);
   if (resident_count > model.blocks.size()) {

@@ -78,9 +78,16 @@ TEST(MakePlan, GivesUpLookaheadBeforeItGivesUp) {
   EXPECT_EQ(two.slot_bytes, 2 * kBlock);
   EXPECT_EQ(two.lookahead_bytes, kBlock);
   EXPECT_THAT(two.warnings, Contains(HasSubstr("lookahead")));
-  const Plan one = make_plan(model, machine(16 * kGiB), max_ram(kBlock)).value();
-  EXPECT_EQ(one.slot_bytes, kBlock);
-  EXPECT_EQ(one.lookahead_bytes, 0U);
+  EXPECT_EQ(make_plan(model, machine(16 * kGiB), max_ram(2 * kBlock - 1)).error().code(),
+            ErrorCode::kDoesNotFit);
+}
+
+TEST(MakePlan, TakesNoMoreSlotsThanDiskBlocks) {
+  PlanRequest request;
+  request.assignments = {{Tier::kDisk, "0"}};
+  const Plan plan = make_plan(equal_model(4, kBlock, 0), machine(16 * kGiB), request).value();
+  EXPECT_EQ(tiers_of(plan), "drrr");
+  EXPECT_EQ(plan.slot_bytes, kBlock);
 }
 
 TEST(MakePlan, HonoursALookaheadExactly) {
@@ -94,9 +101,11 @@ TEST(MakePlan, HonoursALookaheadExactly) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kDoesNotFit);
   EXPECT_THAT(refused.error().hint(), HasSubstr("--lookahead"));
-  request.lookahead_blocks = 100'000;
-  EXPECT_EQ(make_plan(equal_model(8, kBlock, 0), machine(16 * kGiB), request).error().code(),
-            ErrorCode::kUsage);
+  for (const std::uint64_t blocks : {0U, 100'000U}) {
+    request.lookahead_blocks = blocks;
+    EXPECT_EQ(make_plan(equal_model(8, kBlock, 0), machine(16 * kGiB), request).error().code(),
+              ErrorCode::kUsage);
+  }
 }
 
 TEST(MakePlan, BooksTheExpandedBlock) {
@@ -349,7 +358,7 @@ TEST(MakePlan, KeepsItsPromisesOnRandomInstances) {
     PlanRequest roomier = request;
     roomier.max_ram_bytes = *request.max_ram_bytes + engine() % 1'000'000;
     // Once the lookahead is whole, more RAM can only help.
-    if (plan->lookahead_bytes * 3 == plan->slot_bytes * 2) {
+    if (plan->block_count(Tier::kDisk) > 2 && plan->slot_bytes * 2 == plan->lookahead_bytes * 3) {
       EXPECT_LE(make_plan(model, hardware, roomier).value().stored_bytes(Tier::kDisk),
                 plan->stored_bytes(Tier::kDisk));
     }

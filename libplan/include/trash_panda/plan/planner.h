@@ -30,7 +30,7 @@ struct PlanRequest {
   std::optional<std::uint64_t> resident_blocks;  ///< Exactly so many blocks in VRAM.
   /// `TIER=SEL` as typed, in order; later ones win. SEL: `0-7,12,-1` or a glob over block names.
   std::vector<std::pair<Tier, std::string>> assignments;
-  std::optional<std::uint64_t> lookahead_blocks;  ///< Automatic: 2.
+  std::optional<std::uint64_t> lookahead_blocks;  ///< Automatic: 2, or 1 where RAM is short.
   std::string compute_dtype = "bf16";
 };
 
