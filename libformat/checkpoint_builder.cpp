@@ -1,6 +1,8 @@
 #include "checkpoint_builder.h"
 
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -8,6 +10,7 @@
 
 #include "trash_panda/base/file.h"
 
+#include "file_sniff.h"
 #include "header_layout.h"
 #include "header_parser.h"
 
@@ -22,17 +25,27 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kFirstReadBytes = 128 * 1024;
 
 /// Most names that one message lists.
-constexpr std::size_t kListedMax = 10;
+constexpr std::size_t kQuotedNamesMax = 10;
 
-std::string list_names(const std::vector<std::string>& names) {
+std::string list_quoted(const std::vector<std::string>& names) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kListedMax); ++i) {
+  for (std::size_t i = 0; i < std::min(names.size(), kQuotedNamesMax); ++i) {
     text += fmt::format("{}{}", i == 0 ? "" : ", ", quote_name(names[i]));
   }
-  if (names.size() > kListedMax) {
-    text += fmt::format(" and {} more", names.size() - kListedMax);
+  if (names.size() > kQuotedNamesMax) {
+    text += fmt::format(" and {} more", names.size() - kQuotedNamesMax);
   }
   return text;
+}
+
+/// A foreign file under its own name (model.ckpt, model.gguf) is no broken safetensors file: the
+/// reason is its format.
+Error name_claimed_format(Error error, const fs::path& path, std::span<const std::byte> head) {
+  if (error.reason() != "not_safetensors" || path.extension() == ".safetensors") {
+    return error;
+  }
+  const std::optional<ForeignFormat> format = sniff_foreign_format(head);
+  return format ? std::move(error).with_reason(format->reason) : std::move(error);
 }
 
 }  // namespace
@@ -46,9 +59,13 @@ Result<SafetensorsHeader> CheckpointBuilder::read_header(const File& file, std::
   if (buffer_.size() < kFirstReadBytes + kJsonPaddingBytes) {
     buffer_.resize(kFirstReadBytes + kJsonPaddingBytes);
   }
-  TP_RETURN_IF_ERROR(file.read_exact_at(0, std::span(buffer_).first(first_bytes)));
-  TP_ASSIGN_OR_RETURN(const std::uint64_t header_bytes,
-                      read_header_size(std::span(buffer_).first(first_bytes), file.size_bytes()));
+  const std::span<std::byte> head = std::span(buffer_).first(first_bytes);
+  TP_RETURN_IF_ERROR(file.read_exact_at(0, head));
+  Result<std::uint64_t> header_size = read_header_size(head, file.size_bytes());
+  if (!header_size) {
+    return std::unexpected(name_claimed_format(std::move(header_size).error(), file.path(), head));
+  }
+  const std::uint64_t header_bytes = *header_size;
   const std::uint64_t end_bytes = kLengthFieldBytes + header_bytes;
   if (buffer_.size() < end_bytes + kJsonPaddingBytes) {
     buffer_.resize(end_bytes + kJsonPaddingBytes);
@@ -104,7 +121,7 @@ Result<void> CheckpointBuilder::check_shards_exist(const fs::path& folder, const
   return std::unexpected(
       Error(ErrorCode::kMissing,
             fmt::format("{} of {} shards that the index lists are missing: {}", missing.size(),
-                        index.shards().size(), list_names(missing)))
+                        index.shards().size(), list_quoted(missing)))
           .with_reason("missing_shard")
           .with_hint("download the missing files"));
 }
@@ -135,7 +152,7 @@ Result<void> CheckpointBuilder::keep_listed(const IndexFile& index) {
   if (!strays.empty()) {
     add_note(
         fmt::format("{} tensors of the shards are not listed by the index and are left out: {}",
-                    strays.size(), list_names(strays)));
+                    strays.size(), list_quoted(strays)));
   }
   return {};
 }
@@ -157,9 +174,8 @@ Result<void> CheckpointBuilder::add_index(const fs::path& index_path) {
                                                file.size_bytes(), kIndexBytesMax))
                                  .with_reason("index"));
     }
-    simdjson::padded_string text(file.size_bytes());
-    TP_RETURN_IF_ERROR(
-        file.read_exact_at(0, std::as_writable_bytes(std::span(text.data(), text.size()))));
+    std::string text(file.size_bytes(), '\0');
+    TP_RETURN_IF_ERROR(file.read_exact_at(0, std::as_writable_bytes(std::span(text))));
     TP_ASSIGN_OR_RETURN(const IndexFile index, IndexFile::parse(std::move(text)));
     const fs::path folder = index_path.parent_path();
     TP_RETURN_IF_ERROR(check_shards_exist(folder, index));

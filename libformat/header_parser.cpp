@@ -14,18 +14,19 @@ namespace trash_panda::format {
 
 namespace {
 
-constexpr std::string_view kMetadataKey = "__metadata__";
+constexpr std::string_view kHeaderMetadataKey = "__metadata__";
 
 /// Containers that are open inside a tensor's entry, and inside its lists.
 constexpr unsigned kEntryDepth = 2;
 
-Error broken(std::string_view reason, std::string message) {
+Error broken_header(std::string_view reason, std::string message) {
   return Error(ErrorCode::kCorrupt, std::move(message)).with_reason(reason);
 }
 
 Error wrong_type(std::string_view what, JsonType found, std::string_view wanted,
                  std::string_view reason = "schema") {
-  return broken(reason, fmt::format("{} is {}, not {}", what, json_type_name(found), wanted));
+  return broken_header(reason,
+                       fmt::format("{} is {}, not {}", what, json_type_name(found), wanted));
 }
 
 /// A tensor's entry while its fields come in, in any order.
@@ -96,7 +97,7 @@ Result<std::array<std::uint64_t, 2>> read_offsets(JsonValue& value) {
   }
   if (count != offsets.size()) {
     return std::unexpected(
-        broken("schema", fmt::format("data_offsets has {} numbers instead of 2", count)));
+        broken_header("schema", fmt::format("data_offsets has {} numbers instead of 2", count)));
   }
   return offsets;
 }
@@ -107,7 +108,8 @@ Result<void> set_once(std::optional<T>& field, std::string_view name, Result<T> 
     return std::unexpected(std::move(value).error());
   }
   if (field) {
-    return std::unexpected(broken("duplicate", fmt::format("field \"{}\" is given twice", name)));
+    return std::unexpected(
+        broken_header("duplicate", fmt::format("field \"{}\" is given twice", name)));
   }
   field = *std::move(value);
   return {};
@@ -157,8 +159,8 @@ Result<void> read_entry_list(EntryFields& entry, JsonValue& value) {
     ++count;
   }
   if (count > kFields.size()) {
-    return std::unexpected(
-        broken("schema", fmt::format("the entry is a list of {} instead of 3 values", count)));
+    return std::unexpected(broken_header(
+        "schema", fmt::format("the entry is a list of {} instead of 3 values", count)));
   }
   return {};
 }
@@ -178,7 +180,8 @@ Result<EntryFields> read_entry(JsonValue& value) {
                                    : !entry.offsets ? "data_offsets"
                                                     : "";
   if (!missing.empty()) {
-    return std::unexpected(broken("schema", fmt::format("its entry has no field \"{}\"", missing)));
+    return std::unexpected(
+        broken_header("schema", fmt::format("its entry has no field \"{}\"", missing)));
   }
   return entry;
 }
@@ -190,7 +193,7 @@ Result<void> read_metadata(JsonValue& value, std::map<std::string, std::string>&
   }
   if (type != JsonType::object) {
     return std::unexpected(
-        wrong_type(kMetadataKey, type, "an object that maps strings to strings", "metadata"));
+        wrong_type(kHeaderMetadataKey, type, "an object that maps strings to strings", "metadata"));
   }
   JsonObject object;
   if (const auto code = value.get_object().get(object); code != simdjson::SUCCESS) {
@@ -204,17 +207,18 @@ Result<void> read_metadata(JsonValue& value, std::map<std::string, std::string>&
     TP_ASSIGN_OR_RETURN(const std::string_view key, read_json_key(field));
     TP_ASSIGN_OR_RETURN(const JsonType value_type, json_type_of(field.value()));
     if (value_type != JsonType::string) {
-      return std::unexpected(wrong_type(fmt::format("key {} of {}", quote_name(key), kMetadataKey),
-                                        value_type, "a string", "metadata")
-                                 .with_hint("metadata values are strings: write numbers as text"));
+      return std::unexpected(
+          wrong_type(fmt::format("key {} of {}", quote_name(key), kHeaderMetadataKey), value_type,
+                     "a string", "metadata")
+              .with_hint("metadata values are strings: write numbers as text"));
     }
     std::string name(key);
     TP_ASSIGN_OR_RETURN(const std::string_view text, read_json_string(field.value()));
     const auto [place, is_new] = metadata.try_emplace(std::move(name), text);
     if (!is_new) {
-      return std::unexpected(
-          broken("duplicate",
-                 fmt::format("key {} is twice in {}", quote_name(place->first), kMetadataKey)));
+      return std::unexpected(broken_header(
+          "duplicate",
+          fmt::format("key {} is twice in {}", quote_name(place->first), kHeaderMetadataKey)));
     }
   }
   return {};
@@ -226,8 +230,8 @@ Result<void> check_names_differ(const std::vector<StatedTensor>& tensors) {
   const NameIndex names(tensors.size(), name_at);
   if (const auto twice = names.find_twice(name_at)) {
     return std::unexpected(
-        broken("duplicate",
-               fmt::format("tensor {} is twice in the header", quote_name(name_at(twice->first))))
+        broken_header("duplicate", fmt::format("tensor {} is twice in the header",
+                                               quote_name(name_at(twice->first))))
             .with_hint("readers differ in which one they take: save the file again"));
   }
   return {};
@@ -239,12 +243,12 @@ struct StatedHeader {
   bool has_metadata = false;
 };
 
-Result<void> read_root_field(StatedHeader& header, JsonField& field) {
+Result<void> read_header_field(StatedHeader& header, JsonField& field) {
   TP_ASSIGN_OR_RETURN(const std::string_view key, read_json_key(field));
-  if (key == kMetadataKey) {
+  if (key == kHeaderMetadataKey) {
     if (std::exchange(header.has_metadata, true)) {
       return std::unexpected(
-          broken("duplicate", fmt::format("{} is twice in the header", kMetadataKey)));
+          broken_header("duplicate", fmt::format("{} is twice in the header", kHeaderMetadataKey)));
     }
     return read_metadata(field.value(), header.metadata);
   }
@@ -267,7 +271,7 @@ Result<StatedHeader> read_root(JsonDocument& document) {
   JsonObject root;
   if (const auto code = document.get_object().get(root); code != simdjson::SUCCESS) {
     return std::unexpected(code == simdjson::INCORRECT_TYPE
-                               ? broken("json", "the header is JSON, but not an object")
+                               ? broken_header("json", "it is not a JSON object")
                                : json_error(code));
   }
   for (auto item : root) {
@@ -275,23 +279,24 @@ Result<StatedHeader> read_root(JsonDocument& document) {
     if (const auto code = std::move(item).get(field); code != simdjson::SUCCESS) {
       return std::unexpected(json_error(code));
     }
-    TP_RETURN_IF_ERROR(read_root_field(header, field));
+    TP_RETURN_IF_ERROR(read_header_field(header, field));
   }
   TP_RETURN_IF_ERROR(expect_json_end(document));
   return header;
 }
 
-Result<StatedHeader> read_json(JsonParser& parser, std::string_view text,
-                               std::size_t padded_bytes) {
+Result<StatedHeader> read_header_json(JsonParser& parser, std::string_view text,
+                                      std::size_t padded_bytes) {
   // Newer versions of simdjson skip a byte order mark; the format has none.
   if (text.starts_with("\xef\xbb\xbf")) {
-    return std::unexpected(broken("json", "not valid JSON: it begins with a byte order mark"));
+    return std::unexpected(
+        broken_header("json", "not valid JSON: it begins with a byte order mark"));
   }
   JsonDocument document;
   const auto code = parser.iterate(text.data(), text.size(), padded_bytes).get(document);
   if (code != simdjson::SUCCESS) {
     if (!simdjson::validate_utf8(text.data(), text.size())) {
-      return std::unexpected(broken("utf8", "the header is not UTF-8 text"));
+      return std::unexpected(broken_header("utf8", "the header is not UTF-8 text"));
     }
     return std::unexpected(json_error(code));
   }
@@ -306,7 +311,7 @@ Result<SafetensorsHeader> parse_padded_header(JsonParser& parser, std::string_vi
   TP_ASSERT(padded_bytes >= text.size() + kJsonPaddingBytes);
   const std::uint64_t data_offset_bytes = kLengthFieldBytes + text.size();
   TP_ASSERT(file_size_bytes >= data_offset_bytes);
-  Result<StatedHeader> header = read_json(parser, text, padded_bytes);
+  Result<StatedHeader> header = read_header_json(parser, text, padded_bytes);
   if (!header) {
     return std::unexpected(std::move(header).error().with_context("broken safetensors header"));
   }

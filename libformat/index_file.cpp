@@ -19,7 +19,7 @@ namespace trash_panda::format {
 
 namespace {
 
-Error broken(std::string_view reason, std::string message) {
+Error broken_index(std::string_view reason, std::string message) {
   return Error(ErrorCode::kCorrupt, std::move(message)).with_reason(reason);
 }
 
@@ -52,9 +52,9 @@ bool is_unsafe(std::string_view shard) {
 Result<void> check_shard_name(std::string_view shard) {
   if (is_unsafe(shard)) {
     return std::unexpected(
-        broken("unsafe_path",
-               fmt::format("the index names the shard {}, which is outside its folder",
-                           quote_name(shard)))
+        broken_index("unsafe_path",
+                     fmt::format("the index names the shard {}, which is outside its folder",
+                                 quote_name(shard)))
             .with_hint("do not use this checkpoint unless you know why it does that"));
   }
   constexpr std::array<std::string_view, 6> kOthers = {".bin",  ".pt",   ".pth",
@@ -76,9 +76,10 @@ Result<void> read_weight(WeightMap& map, JsonField& field) {
   TP_ASSIGN_OR_RETURN(const std::string_view key, read_json_key(field));
   TP_ASSIGN_OR_RETURN(const JsonType type, json_type_of(field.value()));
   if (type != JsonType::string) {
-    return std::unexpected(broken("index", fmt::format("weight_map gives {} for tensor {}, not "
-                                                       "the name of a file",
-                                                       json_type_name(type), quote_name(key))));
+    return std::unexpected(
+        broken_index("index", fmt::format("weight_map gives {} for tensor {}, not "
+                                          "the name of a file",
+                                          json_type_name(type), quote_name(key))));
   }
   TP_ASSIGN_OR_RETURN(const std::string_view shard, read_json_string(field.value()));
   auto place = map.shard_numbers.find(shard);
@@ -114,8 +115,8 @@ Result<JsonObject> open_object(JsonValue& value) {
 Result<void> read_weight_map(WeightMap& map, JsonValue& value) {
   TP_ASSIGN_OR_RETURN(const JsonType type, json_type_of(value));
   if (type != JsonType::object) {
-    return std::unexpected(
-        broken("index", fmt::format("weight_map is {}, not an object", json_type_name(type))));
+    return std::unexpected(broken_index(
+        "index", fmt::format("weight_map is {}, not an object", json_type_name(type))));
   }
   TP_ASSIGN_OR_RETURN(const JsonObject object, open_object(value));
   return for_each_field(object, [&map](JsonField& field) { return read_weight(map, field); });
@@ -149,11 +150,11 @@ struct StatedIndex {
   bool has_map = false;
 };
 
-Result<void> read_root_field(StatedIndex& index, JsonField& field) {
+Result<void> read_index_field(StatedIndex& index, JsonField& field) {
   TP_ASSIGN_OR_RETURN(const std::string_view key, read_json_key(field));
   if (key == "weight_map") {
     if (std::exchange(index.has_map, true)) {
-      return std::unexpected(broken("index_duplicate", "weight_map is twice in the index"));
+      return std::unexpected(broken_index("index_duplicate", "weight_map is twice in the index"));
     }
     return read_weight_map(index.map, field.value());
   }
@@ -163,30 +164,34 @@ Result<void> read_root_field(StatedIndex& index, JsonField& field) {
   return walk_json_value(field.value(), 1);
 }
 
-Result<StatedIndex> read_json(JsonParser& parser, const simdjson::padded_string& text) {
+/// @param padded  The text and kJsonPaddingBytes more.
+Result<StatedIndex> read_index_json(JsonParser& parser, std::string_view padded) {
   JsonDocument document;
-  if (const auto code = parser.iterate(text).get(document); code != simdjson::SUCCESS) {
+  if (const auto code =
+          parser.iterate(padded.data(), padded.size() - kJsonPaddingBytes, padded.size())
+              .get(document);
+      code != simdjson::SUCCESS) {
     return std::unexpected(json_error(code));
   }
   JsonObject root;
   if (const auto code = document.get_object().get(root); code != simdjson::SUCCESS) {
     return std::unexpected(code == simdjson::INCORRECT_TYPE
-                               ? broken("index", "the index is JSON, but not an object")
+                               ? broken_index("index", "it is not a JSON object")
                                : json_error(code));
   }
   StatedIndex index;
   TP_RETURN_IF_ERROR(
-      for_each_field(root, [&index](JsonField& field) { return read_root_field(index, field); }));
+      for_each_field(root, [&index](JsonField& field) { return read_index_field(index, field); }));
   TP_RETURN_IF_ERROR(expect_json_end(document));
   if (!index.has_map) {
-    return std::unexpected(broken("index", "broken index: it has no weight_map"));
+    return std::unexpected(broken_index("index", "it has no weight_map"));
   }
   return index;
 }
 
-/// To the user the index is what is broken; that it is its JSON is in the message.
+/// To the user the index is what is broken_index; that it is its JSON is in the message.
 Error as_index_error(Error error, std::string_view text) {
-  if (error.reason() != "json" && error.reason() != "schema") {
+  if (error.reason() != "json" && error.reason() != "schema" && error.reason() != "index") {
     return error;
   }
   const auto bytes = std::as_bytes(std::span(text));
@@ -202,16 +207,27 @@ Error as_index_error(Error error, std::string_view text) {
 
 }  // namespace
 
-Result<IndexFile> IndexFile::parse(simdjson::padded_string text) {
+Result<IndexFile> IndexFile::parse(std::string text) {
   IndexFile index;
   index.text_ = std::move(text);
-  index.parser_ = std::make_unique<JsonParser>();
-  Result<StatedIndex> stated = read_json(*index.parser_, index.text_);
+  const std::size_t text_bytes = index.text_.size();
+  index.text_.append(kJsonPaddingBytes, ' ');
+  JsonParser parser;
+  Result<StatedIndex> stated = read_index_json(parser, index.text_);
   if (!stated) {
-    return std::unexpected(as_index_error(std::move(stated).error(), index.text_));
+    return std::unexpected(as_index_error(std::move(stated).error(),
+                                          std::string_view(index.text_).substr(0, text_bytes)));
   }
   index.entries_ = std::move(stated->map.entries);
   index.total_size_ = stated->total_size;
+  const std::less<const char*> before;
+  for (IndexEntry& entry : index.entries_) {
+    const char* name = entry.tensor.data();
+    if (before(name, index.text_.data()) || !before(name, index.text_.data() + text_bytes)) {
+      // Unescaped in the parser's memory, which goes.
+      entry.tensor = index.unescaped_.emplace_back(entry.tensor);
+    }
+  }
   // Shards in the order of their names, so that the order of a file's lines decides nothing.
   std::vector<std::uint32_t> new_number(stated->map.shard_numbers.size());
   for (const auto& [name, number] : stated->map.shard_numbers) {
@@ -224,9 +240,9 @@ Result<IndexFile> IndexFile::parse(simdjson::padded_string text) {
   const auto name_at = [&](std::size_t i) { return index.entries_[i].tensor; };
   index.names_ = NameIndex(index.entries_.size(), name_at);
   if (const auto twice = index.names_.find_twice(name_at)) {
-    return std::unexpected(
-        broken("index_duplicate",
-               fmt::format("weight_map lists tensor {} twice", quote_name(name_at(twice->first)))));
+    return std::unexpected(broken_index(
+        "index_duplicate",
+        fmt::format("weight_map lists tensor {} twice", quote_name(name_at(twice->first)))));
   }
   return index;
 }

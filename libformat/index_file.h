@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,8 +9,6 @@
 
 #include "trash_panda/base/error.h"
 #include "trash_panda/format/name_index.h"
-
-#include "json_walk.h"
 
 namespace trash_panda::format {
 
@@ -31,7 +29,7 @@ class IndexFile {
   /// @retval kCorrupt      Reasons: index (no JSON, no weight_map, a value that is no string),
   ///                       index_duplicate, unsafe_path.
   /// @retval kUnsupported  A shard is of another format by its name (reason unsupported_format).
-  static Result<IndexFile> parse(simdjson::padded_string text);
+  static Result<IndexFile> parse(std::string text);
 
   /// In the order of the file; no name is there twice.
   [[nodiscard]] const std::vector<IndexEntry>& entries() const { return entries_; }
@@ -43,8 +41,8 @@ class IndexFile {
   [[nodiscard]] std::optional<std::size_t> find(std::string_view tensor) const;
 
  private:
-  simdjson::padded_string text_;
-  std::unique_ptr<JsonParser> parser_;  ///< Holds the names that had escapes.
+  std::string text_;                   ///< With padding: long, so that moving leaves it in place.
+  std::deque<std::string> unescaped_;  ///< Names that the text spells with escapes.
   std::vector<IndexEntry> entries_;
   std::vector<std::string> shards_;
   std::optional<double> total_size_;

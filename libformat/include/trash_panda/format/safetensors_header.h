@@ -32,8 +32,8 @@ struct SafetensorsHeader {
 ///
 /// The caller next reads [8, 8 + result) and hands that to parse_header().
 ///
-/// @param head             First bytes of the file, as many as there are up to 64: other formats
-///                         (pickle, zip, GGUF, HTML, Git LFS pointer) are recognised by them.
+/// @param head             First bytes of the file, as many as there are up to 512: other formats
+///                         (pickle, zip, tar, GGUF, HTML, LFS pointer) are recognised by them.
 /// @param file_size_bytes  Size of the whole file, as the operating system reports it.
 /// @retval kCorrupt      Too short, or the header would reach past the end of the file.
 /// @retval kUnsupported  Longer than kHeaderBytesMax, or another format.
