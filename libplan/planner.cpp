@@ -91,28 +91,37 @@ bool is_assigned(const PlanRequest& request, Tier tier) {
                              [tier](const auto& assignment) { return assignment.first == tier; });
 }
 
-/// "needs 3.10 GB of VRAM and the budget is 2.00 GB: base 1.00 GB, …".
+/// ": base 1.00 GB, 4 resident blocks 2.10 GB", leaving out what is nothing.
+std::string list_parts(const std::vector<std::pair<std::string, std::uint64_t>>& parts) {
+  std::string text;
+  for (const auto& [name, bytes] : parts) {
+    if (bytes > 0) {
+      text += fmt::format("{}{} {}", text.empty() ? ": " : ", ", name, format_bytes(bytes));
+    }
+  }
+  return text;
+}
+
 std::string vram_shortage(const Plan& plan) {
-  return fmt::format(
-      "needs {} of VRAM and the budget is {}: base {}, {} resident blocks {}, "
-      "compute slots {}",
-      format_bytes(plan.vram_used_bytes()), format_bytes(plan.vram_budget_bytes),
-      format_bytes(plan.base_bytes), plan.block_count(Tier::kGpu),
-      format_bytes(plan.extent_bytes(Tier::kGpu)), format_bytes(plan.compute_slot_bytes));
+  return fmt::format("needs {} of VRAM and the budget is {}{}",
+                     format_bytes(plan.vram_used_bytes()), format_bytes(plan.vram_budget_bytes),
+                     list_parts({{"base", plan.base_bytes},
+                                 {fmt::format("{} resident blocks", plan.block_count(Tier::kGpu)),
+                                  plan.extent_bytes(Tier::kGpu)},
+                                 {"compute slots", plan.compute_slot_bytes}}));
 }
 
 std::string ram_shortage(const Plan& plan) {
-  const std::string base =
-      plan.uses_vram() ? ""
-                       : fmt::format("base {}, compute slots {}, ", format_bytes(plan.base_bytes),
-                                     format_bytes(plan.compute_slot_bytes));
   return fmt::format(
-      "needs {} of RAM and the budget is {} (of {}, {}): {}{} blocks in RAM {}, "
-      "slots for {} disk blocks {}",
-      format_bytes(plan.ram_used_bytes()), format_bytes(plan.ram_budget_bytes),
-      format_bytes(plan.ram_limit_bytes), plan.ram_limit_source, base, plan.block_count(Tier::kRam),
-      format_bytes(plan.extent_bytes(Tier::kRam)), plan.block_count(Tier::kDisk),
-      format_bytes(plan.slot_bytes));
+      "needs {} of RAM and the budget is {} (of {}, {}){}", format_bytes(plan.ram_used_bytes()),
+      format_bytes(plan.ram_budget_bytes), format_bytes(plan.ram_limit_bytes),
+      plan.ram_limit_source,
+      list_parts({{"base", plan.uses_vram() ? 0 : plan.base_bytes},
+                  {"compute slots", plan.uses_vram() ? 0 : plan.compute_slot_bytes},
+                  {fmt::format("{} blocks in RAM", plan.block_count(Tier::kRam)),
+                   plan.extent_bytes(Tier::kRam)},
+                  {fmt::format("slots for {} disk blocks", plan.block_count(Tier::kDisk)),
+                   plan.slot_bytes}}));
 }
 
 /// What the user asked for and can't have is an error; a machine that is too small, a warning.
@@ -144,12 +153,15 @@ Result<void> check_fit(const PlanRequest& request, const Budgets& budgets, Plan&
   return {};
 }
 
-/// What a user should know of a plan that fits.
+/// What a user should know; of a plan that does not fit, only what that does not make moot.
 void warn(const Hardware& hardware, const PlanRequest& request, const Placement& placement,
           Plan& plan) {
   if (plan.blocks.empty()) {
     plan.warnings.emplace_back(
         "no blocks found: nothing can stream; --group names the list of layers");
+  }
+  if (!plan.fits()) {
+    return;
   }
   const std::uint64_t base_budget_bytes =
       plan.uses_vram() ? plan.vram_budget_bytes : plan.ram_budget_bytes;

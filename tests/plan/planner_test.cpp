@@ -240,7 +240,9 @@ TEST(MakePlan, PlansForAMachineThatIsTooSmallAndSaysSo) {
   const Plan plan = make_plan(equal_model(4, 2 * kGiB, 3 * kGiB), machine(4 * kGiB), {}).value();
   EXPECT_FALSE(plan.fits());
   EXPECT_EQ(tiers_of(plan), "dddd");
-  EXPECT_THAT(plan.warnings, Contains(HasSubstr("does not fit: needs 5.37 GB of RAM")));
+  EXPECT_THAT(plan.warnings,
+              ElementsAre("does not fit: needs 7.52 GB of RAM and the budget is 3.22 GB (of 4.29 "
+                          "GB, ram): base 3.22 GB, slots for 4 disk blocks 4.29 GB"));
 }
 
 TEST(MakePlan, RefusesContradictions) {
