@@ -14,11 +14,12 @@ namespace {
 /// Longest name that a message repeats in full.
 constexpr std::size_t kQuotedBytesMax = 300;
 
-constexpr std::string_view kDownloadAgain = "the file is incomplete: download it again";
+constexpr std::string_view kDownloadWhole = "the file is incomplete: download it again";
 constexpr std::string_view kWriteAgain =
     "the program that wrote the file broke the format: save it again with the safetensors library";
 
-Error broken(std::string_view reason, std::string message, std::string_view hint = kWriteAgain) {
+Error broken_layout(std::string_view reason, std::string message,
+                    std::string_view hint = kWriteAgain) {
   return Error(ErrorCode::kCorrupt, std::move(message))
       .with_reason(reason)
       .with_hint(std::string(hint));
@@ -32,13 +33,13 @@ std::string range(std::uint64_t begin, std::uint64_t end) {
 Error gap_or_overlap(const StatedTensor& tensor, const StatedTensor* previous,
                      std::uint64_t covered_bytes) {
   if (tensor.begin_bytes > covered_bytes) {
-    return broken("offsets",
-                  fmt::format("{} bytes before tensor {} belong to no tensor: it begins at {} of "
-                              "the data, and what is before ends at {}",
-                              tensor.begin_bytes - covered_bytes, quote_name(tensor.name),
-                              tensor.begin_bytes, covered_bytes));
+    return broken_layout(
+        "offsets", fmt::format("{} bytes before tensor {} belong to no tensor: it begins at {} of "
+                               "the data, and what is before ends at {}",
+                               tensor.begin_bytes - covered_bytes, quote_name(tensor.name),
+                               tensor.begin_bytes, covered_bytes));
   }
-  return broken(
+  return broken_layout(
       "offsets",
       fmt::format("tensor {} at {} of the data overlaps tensor {} at {}", quote_name(tensor.name),
                   range(tensor.begin_bytes, tensor.end_bytes), quote_name(previous->name),
@@ -48,7 +49,7 @@ Error gap_or_overlap(const StatedTensor& tensor, const StatedTensor* previous,
 Result<void> check_range(const StatedTensor& tensor, const StatedTensor* previous,
                          std::uint64_t covered_bytes) {
   if (tensor.end_bytes < tensor.begin_bytes) {
-    return std::unexpected(broken(
+    return std::unexpected(broken_layout(
         "offsets", fmt::format("tensor {} ends at {} of the data, before its begin at {}",
                                quote_name(tensor.name), tensor.end_bytes, tensor.begin_bytes)));
   }
@@ -59,7 +60,7 @@ Result<void> check_range(const StatedTensor& tensor, const StatedTensor* previou
                       tensor_size_bytes(tensor.name, tensor.dtype, tensor.shape));
   const std::uint64_t range_bytes = tensor.end_bytes - tensor.begin_bytes;
   if (size_bytes != range_bytes) {
-    return std::unexpected(broken(
+    return std::unexpected(broken_layout(
         "size_mismatch",
         fmt::format("tensor {} of dtype {} and shape {} takes {} bytes, but its offsets {} "
                     "span {}",
@@ -74,18 +75,18 @@ Result<void> check_file_size(std::uint64_t covered_bytes, std::uint64_t data_off
                              std::uint64_t file_size_bytes) {
   const std::uint64_t data_bytes = file_size_bytes - data_offset_bytes;
   if (covered_bytes > data_bytes) {
-    return std::unexpected(
-        broken("truncated",
-               fmt::format("truncated: the file has {} bytes of tensor data, its header describes "
-                           "{} ({} are missing; file size {})",
-                           data_bytes, covered_bytes, covered_bytes - data_bytes, file_size_bytes),
-               kDownloadAgain));
+    return std::unexpected(broken_layout(
+        "truncated",
+        fmt::format("truncated: the file has {} bytes of tensor data, its header describes "
+                    "{} ({} are missing; file size {})",
+                    data_bytes, covered_bytes, covered_bytes - data_bytes, file_size_bytes),
+        kDownloadWhole));
   }
   if (covered_bytes < data_bytes) {
-    return std::unexpected(
-        broken("trailing", fmt::format("{} trailing bytes after the last tensor: the file has {} "
-                                       "bytes of tensor data, its header describes {}",
-                                       data_bytes - covered_bytes, data_bytes, covered_bytes)));
+    return std::unexpected(broken_layout(
+        "trailing", fmt::format("{} trailing bytes after the last tensor: the file has {} "
+                                "bytes of tensor data, its header describes {}",
+                                data_bytes - covered_bytes, data_bytes, covered_bytes)));
   }
   return {};
 }
@@ -101,12 +102,12 @@ Result<std::uint64_t> tensor_size_bytes(std::string_view name, Dtype dtype, cons
   }
   overflow = overflow || __builtin_mul_overflow(bits, std::uint64_t{dtype_bits(dtype)}, &bits);
   if (overflow) {
-    return std::unexpected(
-        broken("overflow", fmt::format("tensor {} of dtype {} and shape {} has more than 2^64 bits",
-                                       quote_name(name), dtype_name(dtype), to_string(shape))));
+    return std::unexpected(broken_layout(
+        "overflow", fmt::format("tensor {} of dtype {} and shape {} has more than 2^64 bits",
+                                quote_name(name), dtype_name(dtype), to_string(shape))));
   }
   if (bits % 8 != 0) {
-    return std::unexpected(broken(
+    return std::unexpected(broken_layout(
         "subbyte", fmt::format("tensor {} of dtype {} and shape {} takes {} bits, which is "
                                "no whole number of bytes",
                                quote_name(name), dtype_name(dtype), to_string(shape), bits)));

@@ -17,8 +17,8 @@ namespace {
 /// Several requests of 2 MiB in flight keep SATA and NVMe drives busy; hashing takes one core a
 /// fraction of that time.
 constexpr std::uint64_t kChunkBytes = 2'097'152;
-constexpr std::size_t kBufferCount = 6;
-constexpr unsigned kThreadCount = 4;
+constexpr std::size_t kVerifyBufferCount = 6;
+constexpr unsigned kVerifyThreadCount = 4;
 
 /// A run of a shard's bytes that has one checksum.
 struct Section {
@@ -107,8 +107,8 @@ class Verifier {
     return run_chunk_pipeline(
         chunks.size(),
         {.buffer_bytes = kChunkBytes + kBulkReadSlackBytes,
-         .buffer_count = kBufferCount,
-         .thread_count = kThreadCount,
+         .buffer_count = kVerifyBufferCount,
+         .thread_count = kVerifyThreadCount,
          .stop = options_.stop},
         [&](std::size_t i, std::span<std::byte> buffer) {
           return reader.read(chunks[i].offset_bytes, chunks[i].size_bytes, buffer);

@@ -14,9 +14,9 @@ namespace {
 using nlohmann::json;
 
 /// Tile of every fp8 kernel that names none: DeepSeek's, which the others took over.
-constexpr TileShape kDefaultTile{128, 128};
+constexpr TileShape kUnstatedTile{128, 128};
 /// Elements that share an exponent in OCP MX formats.
-constexpr std::uint64_t kMxGroup = 32;
+constexpr std::uint64_t kMxGroupSize = 32;
 
 const json* member(const json& object, const char* key) {
   if (!object.is_object()) {
@@ -88,7 +88,7 @@ bool read_group_weights(const json& weights, QuantizationConfig& config) {
   config.exponent_scales |= scale_dtype == "torch.uint8" || scale_dtype == "torch.float8_e8m0fnu";
   if (strategy == "block") {
     const json* structure = member(weights, "block_structure");
-    const auto tile = structure == nullptr ? kDefaultTile : parse_tile(*structure);
+    const auto tile = structure == nullptr ? kUnstatedTile : parse_tile(*structure);
     if (!tile) {
       config.defect =
           fmt::format("block_structure {} is not two positive numbers", structure->dump());
@@ -125,9 +125,9 @@ void read_modelopt(const json& settings, QuantizationConfig& config) {
   read_config_groups(settings, config);
   config.tiles_only = false;
   if (config.algorithm == "FP8_PB_WO") {
-    config.tiles.push_back(kDefaultTile);
+    config.tiles.push_back(kUnstatedTile);
   } else if (config.algorithm.starts_with("MXFP8")) {
-    config.tiles.push_back({1, kMxGroup});
+    config.tiles.push_back({1, kMxGroupSize});
     config.exponent_scales = true;
   }
 }

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-Error bad_metadata(const CheckpointFile& file, std::string_view what) {
+Error unreadable_metadata(const CheckpointFile& file, std::string_view what) {
   return Error(ErrorCode::kCorrupt, fmt::format("torchao's {} in __metadata__ of {} can't be read",
                                                 printable(what), printable(file.name)))
       .with_reason("bad_quant_metadata");
@@ -73,7 +73,7 @@ Result<std::optional<TorchaoWeight>> read_parameter(const Checkpoint& checkpoint
   const json description = json::parse(text->second, nullptr, /*allow_exceptions=*/false);
   if (!description.is_object() || !description.contains("_type") ||
       !description["_type"].is_string()) {
-    return std::unexpected(bad_metadata(file, name));
+    return std::unexpected(unreadable_metadata(file, name));
   }
   const std::string type = description["_type"];
   if (type == "Tensor") {
@@ -104,7 +104,7 @@ Result<std::vector<TorchaoWeight>> read_torchao_metadata(const Checkpoint& check
     }
     const json names = json::parse(text->second, nullptr, /*allow_exceptions=*/false);
     if (!names.is_array() || !std::ranges::all_of(names, &json::is_string)) {
-      return std::unexpected(bad_metadata(file, "tensor_names"));
+      return std::unexpected(unreadable_metadata(file, "tensor_names"));
     }
     for (const json& name : names) {
       TP_ASSIGN_OR_RETURN(auto weight, read_parameter(checkpoint, file, name.get<std::string>()));
