@@ -19,6 +19,7 @@ THIRD_PARTY = {
     "xxhash.h": ("libformat",),
     "zstd.h": ("libformat",),
     "liburing.h": ("libruntime",),
+    "cuda.h": ("libruntime",),
     "nanobind/": ("python/native",),
     "gtest/": ("tests",),
     "gmock/": ("tests",),

@@ -27,8 +27,9 @@ class Lint(unittest.TestCase):
         self.source.parent.mkdir()
         build = self.root / "build/dev"
         build.mkdir(parents=True)
-        entry = {"directory": str(build), "file": str(self.source), "output": "half.o",
-                 "command": f"g++ -std=c++23 -Wno-restrict -c '{self.source}' -o half.o"}  # fmt: skip
+        command = f"g++ -std=c++23 -Wno-restrict -c '{self.source}' -o half.o"
+        entry = {"directory": str(build), "file": str(self.source), "output": "half.o"}
+        entry["command"] = command
         (build / "compile_commands.json").write_text(json.dumps([entry]))
 
     def lint(self, source: str, *options: str) -> subprocess.CompletedProcess:
