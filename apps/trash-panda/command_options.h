@@ -1,0 +1,88 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "setting.h"
+
+namespace trash_panda::cli {
+
+enum class ColorMode { kAuto, kAlways, kNever };
+enum class ProgressMode { kAuto, kAlways, kNever, kJson };
+enum class Verbosity { kQuiet, kNormal, kVerbose };
+
+/// What every command takes.
+struct GlobalOptions {
+  bool help = false;
+  bool version = false;
+  bool json = false;
+  bool quiet = false;
+  bool verbose = false;
+  Setting color;
+  Setting progress;
+};
+
+struct InspectOptions {
+  Setting model;
+  bool tensors = false;
+  Setting match;  ///< Glob over tensor names.
+  Setting top;    ///< How many of the largest tensors.
+  std::vector<std::string> groups;
+};
+
+struct PlanOptions {
+  Setting model;
+  Setting output;
+  bool force = false;
+  bool dry_run = false;
+  bool check = false;
+  Setting gpu;
+  Setting max_ram;
+  Setting min_free_ram;
+  bool no_disk = false;
+  Setting max_vram;
+  Setting headroom_vram;
+  Setting activation_vram;
+  Setting resident_blocks;
+  std::vector<std::string> assignments;  ///< TIER=SEL, in order.
+  Setting lookahead;
+  Setting compute_dtype;
+  std::vector<std::string> groups;
+};
+
+struct RepackOptions {
+  Setting model;
+  Setting output;
+  Setting plan;
+  Setting align;
+  Setting reserve;
+  bool dry_run = false;
+  bool force = false;
+  bool verify = false;
+};
+
+struct VerifyOptions {
+  Setting pack;
+};
+
+struct HelpOptions {
+  Setting command;
+};
+
+struct CompletionOptions {
+  Setting shell;
+};
+
+/// One run of the program, as typed. Which command's options count, `command` says.
+struct Invocation {
+  std::string command;  ///< Empty: none was given.
+  GlobalOptions global;
+  InspectOptions inspect;
+  PlanOptions plan;
+  RepackOptions repack;
+  VerifyOptions verify;
+  HelpOptions help;
+  CompletionOptions completion;
+};
+
+}  // namespace trash_panda::cli

@@ -1,0 +1,127 @@
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "trash_panda/base/file.h"
+#include "trash_panda/base/file_system.h"
+#include "trash_panda/format/pack_verify.h"
+#include "trash_panda/format/pack_writer.h"
+#include "trash_panda/plan/pack_layout.h"
+
+#include "commands.h"
+#include "model_input.h"
+#include "pack_target.h"
+#include "plan_report.h"
+#include "plan_request.h"
+#include "progress_bar.h"
+#include "repack_plan.h"
+#include "repack_report.h"
+#include "signals.h"
+#include "version_info.h"
+
+namespace trash_panda::cli {
+
+namespace {
+
+Result<format::PackOptions> pack_options(const RepackOptions& options, Console& console) {
+  format::PackOptions pack;
+  TP_ASSIGN_OR_RETURN(const std::optional<std::uint64_t> align, size_of(options.align));
+  TP_ASSIGN_OR_RETURN(const std::optional<std::uint64_t> reserve, size_of(options.reserve));
+  pack.page_bytes = align.value_or(pack.page_bytes);
+  pack.reserve_bytes = reserve.value_or(pack.reserve_bytes);
+  pack.generator = fmt::format("trash-panda {}", kVersion);
+  pack.stop = stop_flag();
+  pack.log = console.logger();
+  return pack;
+}
+
+/// Reads the pack back. @retval kMismatch  It differs from what was written.
+Result<void> verify_written(const std::filesystem::path& pack, Console& console) {
+  ProgressBar progress(console, "verifying");
+  TP_ASSIGN_OR_RETURN(
+      const format::VerifyReport report,
+      format::verify_pack(pack, {.progress = progress.callback(), .stop = stop_flag()}));
+  if (!report.mismatches.empty()) {
+    return std::unexpected(
+        Error(ErrorCode::kMismatch, fmt::format("{} differs from what was written: {}",
+                                                printable(pack), report.mismatches.front()))
+            .with_hint("the drive may be failing; repack to another one"));
+  }
+  return {};
+}
+
+Result<format::Manifest> write(const RepackOptions& options, const RepackInput& input,
+                               const PackTarget& target, format::PackOptions pack,
+                               Console& console) {
+  const InterruptScope interrupts;
+  FileSystem& files = FileSystem::posix();
+  {
+    ProgressBar progress(console, "repacking");
+    pack.progress = progress.callback();
+    TP_ASSIGN_OR_RETURN(const format::Manifest written,
+                        format::write_pack(files, input.model.checkpoint, input.model.weights,
+                                           input.layout, target.staged, pack));
+    static_cast<void>(written);
+  }
+  if (options.verify) {
+    Result<void> verified = verify_written(target.staged, console);
+    if (!verified) {
+      // What is known to be wrong must not stay. A pack that only was not looked at to the end is
+      // complete, and took long to write.
+      if (target.replaces || verified.error().code() == ErrorCode::kMismatch) {
+        static_cast<void>(files.remove_all(target.staged));
+      }
+      return std::unexpected(std::move(verified).error());
+    }
+  }
+  TP_RETURN_IF_ERROR(publish_pack(target));
+  return format::read_manifest(target.final);
+}
+
+}  // namespace
+
+Result<void> run_repack(const RepackOptions& options, Console& console) {
+  TP_ASSIGN_OR_RETURN(format::PackOptions pack, pack_options(options, console));
+  TP_ASSIGN_OR_RETURN(const std::filesystem::path path, find_model(options.model));
+  TP_RETURN_IF_ERROR(refuse_pack(path));
+  TP_ASSIGN_OR_RETURN(
+      const PackTarget target,
+      choose_target(options, path, options.dry_run ? TargetUse::kNone : TargetUse::kWrite));
+  TP_ASSIGN_OR_RETURN(const RepackInput input, load_repack_input(options, path, console));
+  TP_ASSIGN_OR_RETURN(
+      format::Manifest manifest,
+      format::lay_out_pack(input.model.checkpoint, input.model.weights, input.layout, pack));
+  for (const std::string& warning : input.warnings) {
+    if (!console.json()) {
+      console.warn(warning);
+    }
+  }
+  const auto start = std::chrono::steady_clock::now();
+  if (!options.dry_run) {
+    TP_ASSIGN_OR_RETURN(manifest, write(options, input, target, std::move(pack), console));
+  }
+  const RepackReport report{.input = &input,
+                            .manifest = &manifest,
+                            .target = target.final,
+                            .dry_run = options.dry_run,
+                            .verified = options.verify && !options.dry_run,
+                            .elapsed = std::chrono::steady_clock::now() - start};
+  if (console.json()) {
+    return console.print(repack_json(report));
+  }
+  TP_RETURN_IF_ERROR(console.print(repack_text(report, console)));
+  if (!options.dry_run) {
+    console.note(fmt::format("next: in Python, model = trash_panda.load('{}', model)",
+                             printable(target.final)));
+  }
+  return {};
+}
+
+}  // namespace trash_panda::cli

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "trash_panda/base/error.h"
+
+#include "command_description.h"
+#include "command_options.h"
+#include "console.h"
+
+namespace trash_panda::cli {
+
+/// What each command does. A failure is returned, never printed here.
+
+Result<void> run_inspect(const InspectOptions& options, Console& console);
+Result<void> run_plan(const PlanOptions& options, Console& console);
+Result<void> run_repack(const RepackOptions& options, Console& console);
+/// @retval kMismatch  Bytes differ; the message names the first extents.
+Result<void> run_verify(const VerifyOptions& options, Console& console);
+Result<void> run_version(Console& console);
+/// @retval kUsage  No such command.
+Result<void> run_help(const HelpOptions& options, const CommandDescriptions& commands,
+                      Console& console);
+Result<void> run_completion(const CompletionOptions& options, const CommandDescriptions& commands,
+                            Console& console);
+
+}  // namespace trash_panda::cli

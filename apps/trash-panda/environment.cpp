@@ -1,0 +1,68 @@
+#include "environment.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <string_view>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "trash_panda/base/file.h"
+#include "trash_panda/base/nearest_name.h"
+
+namespace trash_panda::cli {
+
+namespace {
+
+constexpr std::string_view kPrefix = "TRASH_PANDA_";
+
+/// Read by the Python package only: right in one shell together with ours.
+constexpr std::array<std::string_view, 4> kPythonVariables = {
+    "TRASH_PANDA_PINNED_BUFFERS", "TRASH_PANDA_BLOCKS_IN_FLIGHT", "TRASH_PANDA_PROFILE",
+    "TRASH_PANDA_LOG"};
+
+}  // namespace
+
+std::string environment_value(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+format::HubCacheEnvironment hub_cache_environment() {
+  return {.hub_cache = environment_value("HF_HUB_CACHE"),
+          .hf_home = environment_value("HF_HOME"),
+          .home = environment_value("HOME")};
+}
+
+std::vector<std::string> unknown_variables(const CommandDescriptions& commands) {
+  std::vector<std::string_view> known(kPythonVariables.begin(), kPythonVariables.end());
+  for (const CommandDescription& command : commands) {
+    for (const OptionDescription& option : command.options) {
+      if (!option.environment.empty()) {
+        known.push_back(option.environment);
+      }
+    }
+  }
+  std::vector<std::string> warnings;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view name = text.substr(0, text.find('='));
+    if (!name.starts_with(kPrefix) || std::ranges::find(known, name) != known.end()) {
+      continue;
+    }
+    // The common prefix would make every name look near.
+    const std::string_view rest = name.substr(kPrefix.size());
+    std::vector<std::string_view> rests;
+    for (const std::string_view candidate : known) {
+      rests.push_back(candidate.substr(kPrefix.size()));
+    }
+    const std::string_view nearest = nearest_name(rest, rests);
+    warnings.push_back(fmt::format(
+        "{} is not a variable of trash-panda{}", printable(name),
+        nearest.empty() ? std::string() : fmt::format("; did you mean {}{}?", kPrefix, nearest)));
+  }
+  return warnings;
+}
+
+}  // namespace trash_panda::cli

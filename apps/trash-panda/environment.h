@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trash_panda/format/checkpoint.h"
+
+#include "command_description.h"
+
+namespace trash_panda::cli {
+
+/// Value of an environment variable; empty where it is not set.
+[[nodiscard]] std::string environment_value(const char* name);
+
+/// What a lookup in the Hugging Face cache depends on, from HF_HUB_CACHE, HF_HOME and HOME.
+[[nodiscard]] format::HubCacheEnvironment hub_cache_environment();
+
+/// One warning for each TRASH_PANDA_* variable that nothing here reads, with the nearest name.
+[[nodiscard]] std::vector<std::string> unknown_variables(const CommandDescriptions& commands);
+
+}  // namespace trash_panda::cli

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "trash_panda/base/error.h"
+
+namespace trash_panda::cli {
+
+enum class Overwrite { kRefuse, kReplace };
+
+/// Whether `path` may be written: called before long work, so that it is not done in vain.
+///
+/// @retval kOutput  It exists (with kRefuse), or is not a regular file, or its folder is missing.
+Result<void> check_output_file(const std::filesystem::path& path, Overwrite overwrite);
+
+/// Writes a small file so that at any moment there is the old content, the new, or none.
+///
+/// @retval kOutput  As check_output_file(), or the system refused.
+Result<void> write_output_file(const std::filesystem::path& path, std::string_view text,
+                               Overwrite overwrite);
+
+/// Reads a small file as text.
+///
+/// @param limit_bytes  Longer files are refused: what a person writes is never that long.
+/// @retval kMissing  There is none. @retval kCorrupt  It is longer.
+Result<std::string> read_small_file(const std::filesystem::path& path, std::uint64_t limit_bytes);
+
+}  // namespace trash_panda::cli

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <filesystem>
+
+#include "trash_panda/base/error.h"
+
+#include "command_options.h"
+
+namespace trash_panda::cli {
+
+/// Where a pack goes.
+struct PackTarget {
+  std::filesystem::path final;
+  /// Where it is written first: `final` itself, or a name beside it when a pack is replaced.
+  std::filesystem::path staged;
+  bool replaces = false;
+};
+
+enum class TargetUse {
+  kNone,  ///< Dry run: nothing is checked or touched.
+  kWrite,
+};
+
+/// Finds the folder to write: -o, else MODEL.panda beside the model; in the current folder for a
+/// model from the Hugging Face cache, which is no place for packs.
+///
+/// @param model_path  Where the model was found.
+/// @retval kOutput  It exists and --force is not given, or is no pack, or its folder is missing or
+///                  can't be written.
+Result<PackTarget> choose_target(const RepackOptions& options,
+                                 const std::filesystem::path& model_path, TargetUse use);
+
+/// Puts a complete pack under its final name; the pack that was there is removed after that.
+/// @retval kOutput  The system refused; the new pack is then left under its staged name.
+Result<void> publish_pack(const PackTarget& target);
+
+}  // namespace trash_panda::cli

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string_view>
+
+#include "trash_panda/base/error.h"
+#include "trash_panda/plan/hardware.h"
+#include "trash_panda/plan/planner.h"
+
+#include "command_options.h"
+
+namespace trash_panda::cli {
+
+/// Turns the options of `plan` into a request: sizes, percentages of this machine, assignments.
+///
+/// @retval kUsage  An option can't be understood; the message names the flag or the variable.
+Result<plan::PlanRequest> make_plan_request(const PlanOptions& options,
+                                            const plan::Hardware& hardware);
+
+/// One of "bf16", "fp16", "fp32", "keep"; bf16 when not given. @retval kUsage  Another word.
+Result<std::string_view> compute_dtype_of(const Setting& setting);
+
+}  // namespace trash_panda::cli

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+
+#include "trash_panda/format/manifest.h"
+
+#include "console.h"
+#include "repack_plan.h"
+
+namespace trash_panda::cli {
+
+struct RepackReport {
+  const RepackInput* input = nullptr;
+  const format::Manifest* manifest = nullptr;  ///< Of the pack, or of what it would be.
+  std::filesystem::path target;
+  bool dry_run = false;
+  bool verified = false;
+  std::chrono::steady_clock::duration elapsed{};
+};
+
+/// What `repack` says to people: name, size, and what lies in which tier.
+[[nodiscard]] std::string repack_text(const RepackReport& report, const Console& console);
+
+/// The same as a JSON document. @see schemas/repack.schema.json
+[[nodiscard]] std::string repack_json(const RepackReport& report);
+
+}  // namespace trash_panda::cli

@@ -1,0 +1,97 @@
+#include "run.h"
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli_definitions.h"
+#include "commands.h"
+#include "console.h"
+#include "environment.h"
+#include "exit_code.h"
+#include "help_text.h"
+#include "signals.h"
+
+namespace trash_panda::cli {
+
+namespace {
+
+Result<void> run_command(const Invocation& invocation, const CommandDescriptions& commands,
+                         Console& console) {
+  const std::string& command = invocation.command;
+  if (command == "inspect") {
+    return run_inspect(invocation.inspect, console);
+  }
+  if (command == "plan") {
+    return run_plan(invocation.plan, console);
+  }
+  if (command == "repack") {
+    return run_repack(invocation.repack, console);
+  }
+  if (command == "verify") {
+    return run_verify(invocation.verify, console);
+  }
+  if (command == "version") {
+    return run_version(console);
+  }
+  if (command == "completion") {
+    return run_completion(invocation.completion, commands, console);
+  }
+  TP_ASSERT(command == "help");
+  return run_help(invocation.help, commands, console);
+}
+
+Result<void> run_invocation(const CommandLine& command_line, const CommandDescriptions& commands,
+                            Console& console) {
+  const Invocation& invocation = command_line.invocation();
+  if (invocation.global.version) {
+    return run_version(console);
+  }
+  if (invocation.global.help) {
+    return run_help({.command = {.text = invocation.command, .source = "COMMAND"}}, commands,
+                    console);
+  }
+  if (invocation.command.empty()) {
+    return std::unexpected(
+        Error(ErrorCode::kUsage, "a command is missing").with_hint("see trash-panda --help"));
+  }
+  for (const std::string& warning : unknown_variables(commands)) {
+    console.warn(warning);
+  }
+  return run_command(invocation, commands, console);
+}
+
+int finish(const Result<void>& result, Console& console) {
+  if (result) {
+    return kExitOk;
+  }
+  const int code = exit_code(result.error().code());
+  console.fail(result.error(), code);
+  return code;
+}
+
+}  // namespace
+
+int run(int argc, char** argv) {
+  ignore_broken_pipes();
+  const std::span<char*> words(argv, static_cast<std::size_t>(argc));
+  const std::vector<std::string> arguments(words.empty() ? words.begin() : words.begin() + 1,
+                                           words.end());
+  CommandLine command_line;
+  const Result<void> parsed = command_line.parse(arguments);
+  const GlobalOptions& options = command_line.invocation().global;
+  const Result<ConsoleSettings> settings = console_settings(options);
+  Console console(settings ? *settings : ConsoleSettings{.json = options.json});
+  if (!parsed) {
+    return finish(parsed, console);
+  }
+  if (!settings) {
+    return finish(std::unexpected(settings.error()), console);
+  }
+  return finish(run_invocation(command_line, command_line.describe(), console), console);
+}
+
+}  // namespace trash_panda::cli

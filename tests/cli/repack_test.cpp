@@ -1,0 +1,201 @@
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cli_test.h"
+
+namespace trash_panda::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class Repack : public CliTest {
+ protected:
+  /// Flips one bit in the middle of a file.
+  static void damage(const std::filesystem::path& path) {
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    const auto middle = static_cast<std::streamoff>(std::filesystem::file_size(path) / 2);
+    file.seekg(middle);
+    const char byte = static_cast<char>(file.get() ^ 1);
+    file.seekp(middle);
+    file.put(byte);
+  }
+
+  /// A checkpoint that takes a while to pack: sparse, so that it is made at once.
+  void write_large_model(std::uint64_t size_bytes) const {
+    const std::string header = fmt::format(
+        R"({{"layers.0.w":{{"dtype":"U8","shape":[{0}],"data_offsets":[0,{0}]}}}})", size_bytes);
+    write_text(path("large.safetensors"),
+               bytes_of(std::vector<std::uint64_t>{header.size()}) + header);
+    std::filesystem::resize_file(path("large.safetensors"), 8 + header.size() + size_bytes);
+  }
+};
+
+TEST_F(Repack, WritesAPackBesideTheModel) {
+  const RunResult result = run({"repack", "model.safetensors"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(names(), ElementsAre("model.panda", "model.safetensors"));
+  EXPECT_THAT(result.out, StartsWith("model.panda  "));
+  EXPECT_THAT(result.err, HasSubstr("planned for this machine"));
+  EXPECT_THAT(result.err, HasSubstr("trash_panda.load("));
+  const RunResult verified = run({"verify", "model.panda"});
+  EXPECT_EQ(verified.exit_code, 0) << verified.err;
+  EXPECT_THAT(verified.out, StartsWith("model.panda: ok, "));
+}
+
+TEST_F(Repack, TellsWhatItWroteAsJson) {
+  const RunResult result = run({"repack", "model.safetensors", "-o", "out", "--verify", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  const auto document = nlohmann::json::parse(result.out);
+  EXPECT_EQ(document["schema"], "trash-panda/repack/1");
+  EXPECT_EQ(document["pack"], "out");
+  EXPECT_EQ(document["dry_run"], false);
+  EXPECT_EQ(document["verified"], true);
+  EXPECT_EQ(document["plan"], nullptr);
+  std::uint64_t shard_bytes = 0;
+  for (const auto& shard : document["shards"]) {
+    EXPECT_EQ(shard["size_bytes"],
+              std::filesystem::file_size(path("out") / shard["name"].get<std::string>()));
+    shard_bytes += shard["size_bytes"].get<std::uint64_t>();
+  }
+  EXPECT_EQ(document["total_bytes"], shard_bytes);
+}
+
+TEST_F(Repack, LaysOutForAPlan) {
+  ASSERT_EQ(
+      run({"plan", "model.safetensors", "--max-vram=0", "--assign", "disk=0-1", "-o", "plan.toml"})
+          .exit_code,
+      0);
+  const std::string plan = "# mine\n" + read_text(path("plan.toml"));
+  write_text(path("plan.toml"), plan);
+  const RunResult result = run({"repack", "model.safetensors", "--plan", "plan.toml", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto document = nlohmann::json::parse(result.out);
+  EXPECT_EQ(document["tiers"]["disk"]["extent_count"], 2);
+  EXPECT_EQ(document["tiers"]["ram"]["extent_count"], 2);
+  EXPECT_EQ(document["plan"], "plan.toml");
+  EXPECT_EQ(read_text(path("model.panda/plan.toml")), plan);
+}
+
+TEST_F(Repack, DryRunTellsTheSizeAndWritesNothing) {
+  const RunResult dry = run({"repack", "model.safetensors", "-n", "--json"});
+  ASSERT_EQ(dry.exit_code, 0) << dry.err;
+  EXPECT_THAT(names(), ElementsAre("model.safetensors"));
+  const RunResult real = run({"repack", "model.safetensors", "--json"});
+  EXPECT_EQ(nlohmann::json::parse(dry.out)["total_bytes"],
+            nlohmann::json::parse(real.out)["total_bytes"]);
+  EXPECT_THAT(run({"repack", "model.safetensors", "-n"}).out, StartsWith("would write "));
+}
+
+TEST_F(Repack, AlignsExtents) {
+  const RunResult result = run({"repack", "model.safetensors", "--align", "64KiB"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto manifest = nlohmann::json::parse(read_text(path("model.panda/manifest.json")));
+  EXPECT_EQ(manifest["page_bytes"], 64 * 1024);
+  EXPECT_NE(run({"repack", "model.safetensors", "-o", "odd", "--align", "5000"}).exit_code, 0);
+}
+
+TEST_F(Repack, KeepsAnExistingPackUnlessForced) {
+  ASSERT_EQ(run({"repack", "model.safetensors"}).exit_code, 0);
+  const std::string before = read_text(path("model.panda/manifest.json"));
+  expect_failure(run({"repack", "model.safetensors"}), 7,
+                 {"model.panda already exists", "--force"});
+  EXPECT_EQ(read_text(path("model.panda/manifest.json")), before);
+  const RunResult forced = run({"repack", "model.safetensors", "--force", "--align", "64KiB"});
+  EXPECT_EQ(forced.exit_code, 0) << forced.err;
+  EXPECT_NE(read_text(path("model.panda/manifest.json")), before);
+  EXPECT_THAT(names(), ElementsAre("model.panda", "model.safetensors"));
+  EXPECT_EQ(run({"verify", "model.panda"}).exit_code, 0);
+}
+
+TEST_F(Repack, ForceReplacesNothingButPacks) {
+  std::filesystem::create_directory(path("model.panda"));
+  write_text(path("model.panda/letter.txt"), "dear");
+  expect_failure(run({"repack", "model.safetensors", "--force"}), 7, {"model.panda", "no pack"});
+  EXPECT_EQ(read_text(path("model.panda/letter.txt")), "dear");
+
+  ASSERT_EQ(run({"repack", "model.safetensors", "-o", "pack"}).exit_code, 0);
+  write_text(path("pack/letter.txt"), "dear");
+  expect_failure(run({"repack", "model.safetensors", "--force", "-o", "pack"}), 7,
+                 {"pack/letter.txt"});
+  EXPECT_EQ(run({"verify", "pack"}).exit_code, 0);
+}
+
+TEST_F(Repack, RefusesAPlanOfAnotherCheckpoint) {
+  ASSERT_EQ(run({"plan", "model.safetensors", "-o", "plan.toml"}).exit_code, 0);
+  SafetensorsBuilder other;
+  for (int i = 0; i < 4; ++i) {
+    other.add_random(fmt::format("layers.{}.up.weight", i), format::Dtype::kBf16, {64, 64});
+  }
+  other.write(path("other.safetensors"));
+  expect_failure(run({"repack", "other.safetensors", "--plan", "plan.toml"}), 10, {"plan.toml"});
+  EXPECT_THAT(names(), ElementsAre("model.safetensors", "other.safetensors", "plan.toml"));
+}
+
+TEST_F(Repack, RefusesABrokenOrMissingPlan) {
+  write_text(path("plan.toml"), "[model]\nfingerprnt = 'x'\n");
+  expect_failure(run({"repack", "model.safetensors", "--plan", "plan.toml"}), 4, {"plan.toml"});
+  expect_failure(run({"repack", "model.safetensors", "--plan", "absent.toml"}), 3, {"absent.toml"});
+}
+
+TEST_F(Repack, SizeSettingsAreChecked) {
+  expect_failure(run({"repack", "model.safetensors", "--reserve", "much"}), 2, {"--reserve"});
+  expect_failure(run({"repack", "model.safetensors", "--reserve", "900PB"}), 2, {"--reserve"});
+  const RunResult result = run({"repack", "model.safetensors", "--reserve", "900000TB"});
+  expect_failure(
+      RunResult{result.exit_code, result.out, result.err.substr(result.err.find("error: "))}, 7,
+      {"space"});
+}
+
+TEST_F(Repack, StopsOnASignalAndLeavesNothing) {
+  write_large_model(std::uint64_t{4} << 30);
+  for (const auto& [signal, code] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 143)}) {
+    RunningProgram program({"repack", "large.safetensors", "--reserve", "0"},
+                           {.folder = folder_.path(), .environment = {}, .program = {}});
+    const auto partial = path("large.panda.partial");
+    for (int i = 0; i < 2000 && !std::filesystem::exists(partial); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    program.send(signal);
+    const RunResult result = program.wait(std::chrono::seconds(20));
+    EXPECT_EQ(result.exit_code, code) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("error: "));
+    EXPECT_THAT(names(), ElementsAre("large.safetensors", "model.safetensors"));
+  }
+}
+
+TEST_F(Repack, VerifyNamesTheDamagedExtent) {
+  ASSERT_EQ(run({"repack", "model.safetensors", "--align", "64KiB"}).exit_code, 0);
+  const auto manifest = nlohmann::json::parse(read_text(path("model.panda/manifest.json")));
+  for (const auto& shard : manifest["shards"]) {
+    const std::string name = shard["name"];
+    damage(path("model.panda/" + name));
+    const RunResult result = run({"verify", "model.panda"});
+    EXPECT_EQ(result.exit_code, 6);
+    EXPECT_THAT(result.out, HasSubstr(name));
+    EXPECT_THAT(result.err, StartsWith("error: model.panda is damaged: "));
+    EXPECT_THAT(result.err, HasSubstr(name));
+    EXPECT_EQ(line_count(result.err), 1U);
+    const RunResult json = run({"verify", "model.panda", "--json"});
+    EXPECT_EQ(json.exit_code, 6);
+    EXPECT_EQ(nlohmann::json::parse(json.out)["ok"], false);
+    EXPECT_EQ(nlohmann::json::parse(json.err)["exit"], 6);
+    damage(path("model.panda/" + name));  // Flips the bit back.
+    EXPECT_EQ(run({"verify", "model.panda"}).exit_code, 0);
+  }
+}
+
+TEST_F(Repack, VerifyRefusesWhatIsNoPack) {
+  expect_failure(run({"verify", "absent"}), 3, {"absent"});
+  expect_failure(run({"verify", "."}), 3, {});
+  expect_failure(run({"verify", "model.safetensors"}), 3, {"model.safetensors"});
+}
+
+}  // namespace
+}  // namespace trash_panda::testing
