@@ -1,5 +1,6 @@
 #include "scale_remarks.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -34,22 +35,22 @@ std::string list_names(const std::vector<std::string_view>& names) {
 }
 
 std::string_view special_scale_value(std::span<const float> scales) {
-  std::string_view found;
+  // From harmless to grave; each kind is looked for in all values.
+  std::size_t gravest = 0;
   for (const float scale : scales) {
-    if (std::isnan(scale)) {
-      return "NaN";
-    }
+    std::size_t kind = scale == 0 ? 1 : scale < 0 ? 2 : 0;
     if (scale == std::numeric_limits<float>::lowest()) {
-      found = "unset (the lowest F32)";
+      kind = 3;
     } else if (std::isinf(scale)) {
-      found = "infinite";
-    } else if (scale < 0) {
-      found = "negative";
-    } else if (scale == 0 && found.empty()) {
-      found = "zero";
+      kind = 4;
+    } else if (std::isnan(scale)) {
+      kind = 5;
     }
+    gravest = std::max(gravest, kind);
   }
-  return found;
+  constexpr std::array<std::string_view, 6> kNames = {
+      "", "zero", "negative", "unset (the lowest F32)", "infinite", "NaN"};
+  return kNames[gravest];
 }
 
 Result<void> warn_of_special_scales(const Checkpoint& checkpoint, WeightTable& table) {

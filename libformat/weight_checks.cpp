@@ -16,7 +16,7 @@ Result<void> WeightFinder::check_unscaled() {
   for (std::size_t index = 0; index < places_.size(); ++index) {
     const TensorRecord& weight = checkpoint_.tensors()[index];
     if (places_[index] != Place::kParameter || !is_fp8(payload_dtype(index)) ||
-        scales_.contains(index)) {
+        scale_of_[index] != kNoScale) {
       continue;
     }
     const bool is_layer = comfy_.by_weight.contains(index);

@@ -38,7 +38,9 @@ bool is_code_dtype(Dtype dtype) {
 }
 
 WeightFinder::WeightFinder(const Checkpoint& checkpoint)
-    : checkpoint_(checkpoint), places_(checkpoint.tensors().size(), Place::kParameter) {}
+    : checkpoint_(checkpoint),
+      places_(checkpoint.tensors().size(), Place::kParameter),
+      scale_of_(checkpoint.tensors().size(), kNoScale) {}
 
 Result<WeightTable> WeightFinder::find() {
   TP_RETURN_IF_ERROR(read_metadata());
@@ -94,18 +96,18 @@ Result<void> WeightFinder::find_quantized() {
 }
 
 void WeightFinder::collect() {
+  table_.weights.reserve(places_.size() - scales_.size());
   for (std::size_t index = 0; index < places_.size(); ++index) {
     if (places_[index] == Place::kIgnored) {
       table_.ignored.push_back(index);
     } else if (places_[index] == Place::kParameter) {
       const auto name = names_.find(index);
-      const auto scale = scales_.find(index);
+      const std::size_t scale = scale_of_[index];
       table_.weights.push_back(
           {.name = name == names_.end() ? checkpoint_.tensors()[index].name : name->second,
            .tensor_index = index,
            .dtype = payload_dtype(index),
-           .scale =
-               scale == scales_.end() ? std::nullopt : std::optional(std::move(scale->second))});
+           .scale = scale == kNoScale ? std::nullopt : std::optional(std::move(scales_[scale]))});
     }
   }
   table_.formats = describe_formats(checkpoint_, table_.weights);

@@ -39,6 +39,8 @@ class WeightFinder {
  private:
   enum class Place : std::uint8_t { kParameter, kScale, kIgnored };
 
+  static constexpr std::size_t kNoScale = static_cast<std::size_t>(-1);
+
   Result<void> read_metadata();
   Result<void> apply_comfy_layers();
   Result<void> apply_torchao();
@@ -66,9 +68,10 @@ class WeightFinder {
   ScaleHints hints_;
   std::vector<Place> places_;                              ///< By tensor.
   std::unordered_map<std::size_t, Dtype> payload_dtypes_;  ///< Where not the stored one.
-  std::unordered_map<std::size_t, WeightScale> scales_;    ///< By tensor of the weight.
-  std::unordered_map<std::size_t, std::string> names_;     ///< Where not the stored one.
-  bool has_quantized_ = false;                             ///< Some payload is fp8.
+  std::vector<WeightScale> scales_;
+  std::vector<std::size_t> scale_of_;  ///< Into scales_, by tensor of the weight; kNoScale: none.
+  std::unordered_map<std::size_t, std::string> names_;  ///< Where not the stored one.
+  bool has_quantized_ = false;                          ///< Some payload is fp8.
   WeightTable table_;
 };
 

@@ -153,14 +153,15 @@ Result<void> WeightFinder::keep_pair(std::size_t weight_index, WeightScale scale
   if (places_[scale_index] == Place::kScale) {
     return {};  // Its convention's metadata was here first.
   }
-  const auto [other, is_new] = scales_.insert({weight_index, std::move(scale)});
-  if (!is_new) {
+  if (const std::size_t other = scale_of_[weight_index]; other != kNoScale) {
     return std::unexpected(
         Error(ErrorCode::kCorrupt,
               fmt::format("weight {} has two scales, {} and {}", name_of(weight_index),
-                          name_of(other->second.tensor_index), name_of(scale_index)))
+                          name_of(scales_[other].tensor_index), name_of(scale_index)))
             .with_reason("scale_ambiguous"));
   }
+  scale_of_[weight_index] = scales_.size();
+  scales_.push_back(std::move(scale));
   places_[scale_index] = Place::kScale;
   return {};
 }

@@ -1,0 +1,134 @@
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "trash_panda/format/weights.h"
+
+#include "scale_swizzle.h"
+#include "scale_values.h"
+#include "support/checkpoint_builder.h"
+#include "support/reference_dequantize.h"
+
+namespace trash_panda::format {
+namespace {
+
+using testing::bytes_of;
+using testing::SafetensorsBuilder;
+using testing::TempDir;
+
+std::vector<float> decode(Dtype dtype, const std::string& bytes) {
+  return decode_scale(dtype, std::as_bytes(std::span(bytes)));
+}
+
+TEST(DecodeScale, DecodesEveryHalfAsTheReferenceDoes) {
+  std::vector<std::uint16_t> codes(0x10000);
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    codes[i] = static_cast<std::uint16_t>(i);
+  }
+  const std::string bytes = bytes_of(codes);
+  for (const Dtype dtype : {Dtype::kF16, Dtype::kBf16}) {
+    const std::vector<float> values = decode(dtype, bytes);
+    ASSERT_EQ(values.size(), codes.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const float wanted = testing::decode_element(dtype, bytes.data() + 2 * i);
+      ASSERT_TRUE(std::isnan(wanted) ? std::isnan(values[i])
+                                     : std::bit_cast<std::uint32_t>(values[i]) ==
+                                           std::bit_cast<std::uint32_t>(wanted))
+          << dtype_name(dtype) << " code " << i << ": " << values[i] << " not " << wanted;
+    }
+  }
+}
+
+TEST(DecodeScale, DecodesExponentsIncludingTheSubnormalOne) {
+  const std::vector<float> values = decode(Dtype::kF8E8M0, std::string("\x00\x01\x7F\x80\xFE", 5));
+  EXPECT_EQ(values, (std::vector<float>{0x1p-127F, 0x1p-126F, 1.0F, 2.0F, 0x1p127F}));
+  EXPECT_TRUE(std::isnan(decode(Dtype::kU8, "\xFF").at(0)));
+}
+
+TEST(DecodeScale, RoundsDoublesOnce) {
+  EXPECT_EQ(decode(Dtype::kF64, bytes_of(std::vector<double>{1.0 + 0x1p-25, 0.1})),
+            (std::vector<float>{1.0F, 0.1F}));
+}
+
+TEST(Unswizzle, PutsEveryElementWhereTheTileLayoutSays) {
+  const Shape grid = {200, 6};
+  const Shape stored_shape = swizzled_shape(grid);
+  ASSERT_EQ(stored_shape, (Shape{256, 8}));
+  // Built the other way round, as comfy-kitchen's to_blocked does with views and transposes:
+  // [2, 128, 2, 4] → [2, 2, 128, 4] → each tile as [4, 32, 4] → [32, 4, 4].
+  std::vector<float> stored;
+  for (std::size_t tile_row = 0; tile_row < 2; ++tile_row) {
+    for (std::size_t tile_column = 0; tile_column < 2; ++tile_column) {
+      for (std::size_t row = 0; row < 32; ++row) {
+        for (std::size_t quarter = 0; quarter < 4; ++quarter) {
+          for (std::size_t column = 0; column < 4; ++column) {
+            stored.push_back(static_cast<float>((tile_row * 128 + quarter * 32 + row) * 100 +
+                                                tile_column * 4 + column));
+          }
+        }
+      }
+    }
+  }
+  const std::vector<float> linear = unswizzle(stored, stored_shape, grid);
+  ASSERT_EQ(linear.size(), 200U * 6U);
+  for (std::size_t row = 0; row < 200; ++row) {
+    for (std::size_t column = 0; column < 6; ++column) {
+      ASSERT_EQ(linear[row * 6 + column], static_cast<float>(row * 100 + column));
+    }
+  }
+}
+
+TEST(SwizzledShape, PadsToWholeTiles) {
+  EXPECT_EQ(swizzled_shape({128, 4}), (Shape{128, 4}));
+  EXPECT_EQ(swizzled_shape({129, 5}), (Shape{256, 8}));
+  EXPECT_EQ(swizzled_shape({64, 3}), (Shape{128, 4}));
+}
+
+Checkpoint open(const std::filesystem::path& path) {
+  auto checkpoint = Checkpoint::open(path);
+  EXPECT_TRUE(checkpoint) << checkpoint.error().to_string();
+  return *std::move(checkpoint);
+}
+
+TEST(ReadScale, CropsEachGridOfAStack) {
+  const TempDir folder;
+  std::vector<float> stored;
+  for (int i = 0; i < 2 * 3 * 2; ++i) {
+    stored.push_back(static_cast<float>(i));
+  }
+  SafetensorsBuilder()
+      .add("s", Dtype::kF32, {2, 3, 2}, bytes_of(stored))
+      .write(folder / "model.safetensors");
+  const WeightScale scale{.tensor_index = 0,
+                          .granularity = Granularity::kBlock,
+                          .shape = {2, 2, 1},
+                          .block_shape = {128, 128},
+                          .transform = ScaleTransform::kCrop};
+  const auto values = read_scale(open(folder / "model.safetensors"), scale);
+  ASSERT_TRUE(values) << values.error().to_string();
+  EXPECT_EQ(*values, (std::vector<float>{0, 2, 6, 8}));
+  EXPECT_EQ(scale_size_bytes(scale), 16U);
+}
+
+TEST(SpecialScaleValue, NamesTheGravest) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto special = [](std::vector<float> scales) { return special_scale_value(scales); };
+  EXPECT_EQ(special({1.0F, 1e-40F, 448.0F}), "");
+  EXPECT_EQ(special({1.0F, 0.0F}), "zero");
+  EXPECT_EQ(special({-0.0F}), "zero");
+  EXPECT_EQ(special({0.0F, -1.0F}), "negative");
+  EXPECT_EQ(special({-1.0F, 0.0F}), "negative");
+  EXPECT_EQ(special({-kInfinity, -1.0F, 1.0F}), "infinite");
+  EXPECT_EQ(special({std::numeric_limits<float>::lowest()}), "unset (the lowest F32)");
+  EXPECT_EQ(special({kInfinity, kNan, 0.0F}), "NaN");
+  EXPECT_EQ(special({}), "");
+}
+
+}  // namespace
+}  // namespace trash_panda::format
