@@ -55,34 +55,30 @@ void expect_intact(const StreamPack& pack, Streamer& streamer, std::size_t block
 }
 
 TEST(StreamerFaults, FlippedBitIsFoundAndNamesExtentAndShard) {
-  for (const Tier tier : {kD, kR}) {
-    const StreamPack pack({.tiers = {tier, tier, tier, tier}});
-    const format::PackedExtent& extent = pack.extent("layers.2");
-    Streamer streamer = must(Streamer::open(pack.path(), full_verification()));
-    // In the padding at the extent's end, where no tensor would show it.
-    pack.flip_bit(extent, extent.stored_bytes - 1);
-    expect_intact(pack, streamer, 0);
-    expect_intact(pack, streamer, 1);
-    // The prefetch may have been before the flip; the second pass reads disk blocks again.
-    static_cast<void>(streamer.acquire(2));
-    if (tier == kR) {
-      continue;
+  const StreamPack pack({.tiers = {kD, kD, kD, kD}});
+  const format::PackedExtent& extent = pack.extent("layers.2");
+  Streamer streamer = must(Streamer::open(pack.path(), full_verification()));
+  // Block 2 may have been read ahead before a flip: only the pass after the next is sure to see it.
+  const auto run_until_seen = [&] {
+    for (const std::size_t block : {0U, 1U, 2U, 3U, 0U, 1U}) {
+      if (block == 2) {
+        static_cast<void>(streamer.acquire(block));
+      } else {
+        expect_intact(pack, streamer, block);
+      }
     }
-    expect_intact(pack, streamer, 3);
-    expect_intact(pack, streamer, 0);
-    expect_intact(pack, streamer, 1);
-    const Result<BlockLease> lease = streamer.acquire(2);
-    ASSERT_FALSE(lease);
-    EXPECT_EQ(lease.error().code(), ErrorCode::kMismatch);
-    EXPECT_EQ(lease.error().message(), "extent \"layers.2\" of " +
-                                           pack.shard_path(extent).string() +
-                                           " differs from its checksum");
-    expect_intact(pack, streamer, 3);
-    pack.flip_bit(extent, extent.stored_bytes - 1);  // Mended: served again.
-    expect_intact(pack, streamer, 0);
-    expect_intact(pack, streamer, 1);
-    expect_intact(pack, streamer, 2);
-  }
+  };
+  pack.flip_bit(extent, extent.stored_bytes - 1);  // In the padding, where no tensor shows it.
+  run_until_seen();
+  const Result<BlockLease> lease = streamer.acquire(2);
+  ASSERT_FALSE(lease);
+  EXPECT_EQ(lease.error().code(), ErrorCode::kMismatch);
+  EXPECT_EQ(lease.error().message(), "extent \"layers.2\" of " + pack.shard_path(extent).string() +
+                                         " differs from its checksum");
+  expect_intact(pack, streamer, 3);
+  pack.flip_bit(extent, extent.stored_bytes - 1);  // Mended: served again.
+  run_until_seen();
+  expect_intact(pack, streamer, 2);
 }
 
 TEST(StreamerFaults, FlippedBitOfARamBlockIsFoundInTheFirstPass) {

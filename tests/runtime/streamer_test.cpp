@@ -1,17 +1,21 @@
 #include "trash_panda/runtime/streamer.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "trash_panda/base/file.h"
 
 #include "runtime/support/stream_pack.h"
 
@@ -20,6 +24,7 @@ namespace {
 
 using format::Dtype;
 using format::Tier;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -252,7 +257,7 @@ TEST(Streamer, WithoutAPlanReadsTwoBlocksAheadAndSaysSo) {
   Streamer streamer = must(Streamer::open(pack.path(), options));
   EXPECT_EQ(streamer.stats().weight_memory_bytes,
             pack.stored_bytes(Tier::kBase) + 3 * pack.extent("layers.0").stored_bytes);
-  EXPECT_THAT(lines.warnings(), ElementsAre(HasSubstr("reading 2 blocks ahead")));
+  EXPECT_THAT(lines.warnings(), Contains(HasSubstr("reading 2 blocks ahead")).Times(1));
 }
 
 TEST(Streamer, MoreLeasesThanSlotsIsAnErrorAndNoDeadlock) {
@@ -438,7 +443,31 @@ TEST(Streamer, SaysOnceThatGpuBlocksWaitInRam) {
   EXPECT_EQ(
       std::ranges::count(lines.all(), "2 blocks of tier gpu wait in RAM: streaming on the CPU"), 1);
   EXPECT_EQ(streamer.stats().pass_read_bytes_ram, 0U);
-  EXPECT_THAT(lines.warnings(), IsEmpty());
+}
+
+TEST(Streamer, SaysOnceWhichFilesystemRefusesDirectReads) {
+  // Run once more under a disk that refuses them: see CMakeLists.txt.
+  const char* fault = std::getenv("TP_TEST_DISK");
+  const bool is_refused = fault != nullptr && std::string_view(fault).starts_with("refuse");
+  const StreamPack pack({.tiers = {kD, kR, kG}});
+  ASSERT_GT(pack.manifest().shards.size(), 1U);
+  Lines lines;
+  StreamOptions options;
+  options.log = lines.logger();
+  const Streamer streamer = must(Streamer::open(pack.path(), options));
+  const bool is_direct = streamer.stats().io_description.find("direct (") != std::string::npos;
+  if (is_refused) {
+    EXPECT_FALSE(is_direct);
+  }
+  const std::string filesystem = filesystem_name(pack.path());
+  if (is_direct) {
+    EXPECT_EQ(streamer.stats().io_description, "pread x4, direct (" + filesystem + ")");
+    EXPECT_THAT(lines.warnings(), IsEmpty());
+  } else {
+    EXPECT_EQ(streamer.stats().io_description, "pread x4, buffered (" + filesystem + ")");
+    EXPECT_THAT(lines.warnings(),
+                ElementsAre(HasSubstr(filesystem + " does not take direct reads (")));
+  }
 }
 
 TEST(Streamer, PackOfBaseTensorsOnlyOpens) {

@@ -1,0 +1,68 @@
+#pragma once
+
+// The CUDA driver API, loaded at run time: nothing of CUDA is needed to build, and one binary runs
+// with and without a GPU. Only what is used is declared; driver_check.cpp compares the declarations
+// with NVIDIA's where cuda.h is installed.
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "trash_panda/base/error.h"
+
+namespace trash_panda::runtime::cuda {
+
+/// CUresult. 0 is success.
+using Status = int;
+inline constexpr Status kSuccess = 0;
+inline constexpr Status kNoDevice = 100;
+/// CUdevice.
+using Device = int;
+/// CUcontext.
+using Context = struct ContextHandle*;
+/// CUuuid.
+struct Uuid {
+  char bytes[16];  // NOLINT(modernize-avoid-c-arrays): NVIDIA's layout.
+};
+
+/// Functions of libcuda, by the names that they have there less "cu". The suffixes are the versions
+/// that cuda.h maps the plain names to.
+struct Functions {
+  Status (*Init)(unsigned flags) = nullptr;
+  Status (*GetErrorName)(Status status, const char** name) = nullptr;
+  Status (*DeviceGetCount)(int* count) = nullptr;
+  Status (*DeviceGet)(Device* device, int ordinal) = nullptr;
+  Status (*DeviceGetName)(char* name, int size_bytes, Device device) = nullptr;
+  Status (*DeviceGetUuid_v2)(Uuid* uuid, Device device) = nullptr;
+  Status (*DeviceTotalMem_v2)(std::size_t* size_bytes, Device device) = nullptr;
+  Status (*DevicePrimaryCtxRetain)(Context* context, Device device) = nullptr;
+  Status (*DevicePrimaryCtxRelease_v2)(Device device) = nullptr;
+  Status (*CtxPushCurrent_v2)(Context context) = nullptr;
+  Status (*CtxPopCurrent_v2)(Context* context) = nullptr;
+  Status (*MemGetInfo_v2)(std::size_t* free_bytes, std::size_t* total_bytes) = nullptr;
+};
+
+/// What NVIDIA's driver installs.
+inline constexpr const char* kDriverLibrary = "libcuda.so.1";
+
+/// The driver, loaded and initialised.
+class Driver {
+ public:
+  /// @param library  File name or path of the driver's library.
+  /// @retval kDevice  It is not there, lacks a function, or cuInit() fails: the message says why
+  ///                  there is no GPU, such as "no NVIDIA driver (libcuda.so.1 not found)".
+  static Result<Driver> load(const char* library = kDriverLibrary);
+
+  /// For tests: functions of their own, not yet initialised.
+  static Result<Driver> from_functions(const Functions& functions);
+
+  [[nodiscard]] const Functions& functions() const { return functions_; }
+  /// "CUDA_ERROR_NO_DEVICE (100)".
+  [[nodiscard]] std::string describe(Status status) const;
+
+ private:
+  std::shared_ptr<void> library_;  ///< Closed with the last copy.
+  Functions functions_;
+};
+
+}  // namespace trash_panda::runtime::cuda

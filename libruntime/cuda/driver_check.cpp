@@ -1,0 +1,71 @@
+// Compares our declarations of the CUDA driver API with NVIDIA's, where its header is installed;
+// nothing of this reaches the program.
+
+#if __has_include(<cuda.h>)
+
+#include <type_traits>
+
+#include <cuda.h>
+
+#include "cuda/driver.h"
+
+namespace trash_panda::runtime::cuda {
+
+namespace {
+
+/// Our stand-in for one of NVIDIA's types. Enumerations are passed as the int that they are, and
+/// handles as the pointers that they are.
+template <class Theirs>
+struct Ours {
+  using Type = Theirs;
+};
+template <>
+struct Ours<CUresult> {
+  using Type = Status;
+};
+template <>
+struct Ours<CUcontext> {
+  using Type = Context;
+};
+template <>
+struct Ours<CUcontext*> {
+  using Type = Context*;
+};
+template <>
+struct Ours<CUuuid*> {
+  using Type = Uuid*;
+};
+
+template <class Theirs>
+struct OurFunction;
+template <class Returned, class... Arguments>
+struct OurFunction<Returned (*)(Arguments...)> {
+  using Type = typename Ours<Returned>::Type (*)(typename Ours<Arguments>::Type...);
+};
+
+static_assert(sizeof(CUresult) == sizeof(Status) && sizeof(CUuuid) == sizeof(Uuid));
+static_assert(std::is_same_v<CUdevice, Device> && std::is_pointer_v<CUcontext>);
+static_assert(CUDA_SUCCESS == kSuccess && CUDA_ERROR_NO_DEVICE == kNoDevice);
+
+// cuda.h maps some plain names to a version with a suffix: `&cuX` is the one that is meant.
+#define TP_CHECK_FUNCTION(ours, theirs) \
+  static_assert(std::is_same_v<decltype(Functions::ours), OurFunction<decltype(&(theirs))>::Type>)
+
+TP_CHECK_FUNCTION(Init, cuInit);
+TP_CHECK_FUNCTION(GetErrorName, cuGetErrorName);
+TP_CHECK_FUNCTION(DeviceGetCount, cuDeviceGetCount);
+TP_CHECK_FUNCTION(DeviceGet, cuDeviceGet);
+TP_CHECK_FUNCTION(DeviceGetName, cuDeviceGetName);
+TP_CHECK_FUNCTION(DeviceGetUuid_v2, cuDeviceGetUuid_v2);
+TP_CHECK_FUNCTION(DeviceTotalMem_v2, cuDeviceTotalMem_v2);
+TP_CHECK_FUNCTION(DevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain);
+TP_CHECK_FUNCTION(DevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease_v2);
+TP_CHECK_FUNCTION(CtxPushCurrent_v2, cuCtxPushCurrent_v2);
+TP_CHECK_FUNCTION(CtxPopCurrent_v2, cuCtxPopCurrent_v2);
+TP_CHECK_FUNCTION(MemGetInfo_v2, cuMemGetInfo_v2);
+
+}  // namespace
+
+}  // namespace trash_panda::runtime::cuda
+
+#endif
