@@ -6,8 +6,11 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <regex>
 #include <set>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -73,6 +76,27 @@ TEST(PackGolden, SaysWhereTensorsAre) {
   EXPECT_EQ(
       shard.substr(block.offset_bytes + block.tensors[1].offset_bytes, block.tensors[1].size_bytes),
       testing::bytes_of(std::vector<float>{0.5F, 2.0F}));
+}
+
+/// The dumps of the document show the golden shard, not something like it.
+TEST(PackGolden, IsWhatTheDocumentShows) {
+  const std::string shard = read_text(golden_path() / "v1_raw.panda" / "disk-00001.safetensors");
+  std::istringstream document(read_text(golden_path() / "../../../docs/pack_format.md"));
+  std::size_t shown_bytes = 0;
+  for (std::string line; std::getline(document, line);) {
+    static const std::regex kDumpLine("^([0-9a-f]{4})  ((?:[0-9a-f]{2} )+).*");
+    std::smatch match;
+    if (!std::regex_match(line, match, kDumpLine)) {
+      continue;
+    }
+    std::size_t at = std::stoul(match[1], nullptr, 16);
+    std::istringstream bytes(match[2]);
+    for (std::string byte; bytes >> byte; ++at, ++shown_bytes) {
+      ASSERT_LT(at, shard.size()) << line;
+      EXPECT_EQ(std::stoul(byte, nullptr, 16), static_cast<unsigned char>(shard[at])) << line;
+    }
+  }
+  EXPECT_GT(shown_bytes, 80U);
 }
 
 struct Defect {

@@ -1,0 +1,106 @@
+#include "chunk_pipeline.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace trash_panda::format {
+namespace {
+
+constexpr std::size_t kChunkCount = 200;
+
+ChunkPipelineOptions options(std::size_t buffer_count, unsigned thread_count) {
+  return {.buffer_bytes = 4096, .buffer_count = buffer_count, .thread_count = thread_count};
+}
+
+/// Fills a chunk with its number, some of them late.
+Result<std::span<const std::byte>> fill_number(std::size_t i, std::span<std::byte> buffer) {
+  if (i % 7 == 0) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  buffer[0] = static_cast<std::byte>(i);
+  return buffer.first(1);
+}
+
+class RunChunkPipeline : public ::testing::TestWithParam<std::tuple<std::size_t, unsigned>> {};
+
+TEST_P(RunChunkPipeline, HandsOverEveryChunkInOrder) {
+  const auto [buffer_count, thread_count] = GetParam();
+  std::size_t next = 0;
+  const Result<void> result =
+      run_chunk_pipeline(kChunkCount, options(buffer_count, thread_count), fill_number,
+                         [&](std::size_t i, std::span<const std::byte> bytes) -> Result<void> {
+                           EXPECT_EQ(i, next++);
+                           EXPECT_EQ(bytes[0], static_cast<std::byte>(i));
+                           return {};
+                         });
+  EXPECT_TRUE(result);
+  EXPECT_EQ(next, kChunkCount);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, RunChunkPipeline,
+                         ::testing::Combine(::testing::Values(1U, 2U, 3U, 300U),
+                                            ::testing::Values(1U, 2U, 5U)));
+
+TEST(RunChunkPipelineErrors, ReturnsTheFirstErrorInChunkOrder) {
+  std::size_t used = 0;
+  const Result<void> result = run_chunk_pipeline(
+      kChunkCount, options(4, 3),
+      [](std::size_t i, std::span<std::byte> buffer) -> Result<std::span<const std::byte>> {
+        if (i == 20 || i == 21) {
+          // The later one fails sooner.
+          std::this_thread::sleep_for(std::chrono::milliseconds(i == 20 ? 20 : 0));
+          return std::unexpected(Error(ErrorCode::kFailed, std::to_string(i)));
+        }
+        return fill_number(i, buffer);
+      },
+      [&](std::size_t, std::span<const std::byte>) -> Result<void> {
+        ++used;
+        return {};
+      });
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().message(), "20");
+  EXPECT_EQ(used, 20U);
+}
+
+TEST(RunChunkPipelineErrors, EndsWhenTheConsumerFails) {
+  const Result<void> result =
+      run_chunk_pipeline(kChunkCount, options(2, 4), fill_number,
+                         [](std::size_t i, std::span<const std::byte>) -> Result<void> {
+                           if (i == 5) {
+                             return std::unexpected(Error(ErrorCode::kOutput, "full"));
+                           }
+                           return {};
+                         });
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().message(), "full");
+}
+
+TEST(RunChunkPipelineErrors, StopsBeforeTheNextChunk) {
+  std::atomic<bool> stop = false;
+  ChunkPipelineOptions stoppable = options(2, 2);
+  stoppable.stop = &stop;
+  std::size_t used = 0;
+  const Result<void> result =
+      run_chunk_pipeline(kChunkCount, stoppable, fill_number,
+                         [&](std::size_t, std::span<const std::byte>) -> Result<void> {
+                           stop = ++used == 3;
+                           return {};
+                         });
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code(), ErrorCode::kInterrupted);
+  EXPECT_EQ(used, 3U);
+}
+
+TEST(RunChunkPipelineErrors, DoesNothingForNoChunks) {
+  EXPECT_TRUE(run_chunk_pipeline(
+      0, options(1, 1), fill_number,
+      [](std::size_t, std::span<const std::byte>) -> Result<void> { return {}; }));
+}
+
+}  // namespace
+}  // namespace trash_panda::format
