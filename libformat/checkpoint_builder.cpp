@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "trash_panda/base/file.h"
+#include "trash_panda/base/units.h"
 
 #include "file_sniff.h"
 #include "header_layout.h"
@@ -22,7 +23,7 @@ namespace fs = std::filesystem;
 
 /// Bytes read of a file before its header's length is known: most headers of shards fit, so that
 /// one read does.
-constexpr std::uint64_t kFirstReadBytes = 128 * 1024;
+constexpr std::uint64_t kFirstReadBytes = 128 * kKiB;
 
 /// Most names that one message lists.
 constexpr std::size_t kQuotedNamesMax = 10;
