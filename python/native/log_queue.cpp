@@ -1,5 +1,7 @@
 #include "log_queue.h"
 
+#include <nanobind/stl/string.h>
+
 namespace nb = nanobind;
 
 namespace trash_panda::python {

@@ -16,7 +16,12 @@ import pytest
 
 TORCH_FREE = {"test_import.py", "test_names.py"}
 
-if importlib.util.find_spec("torch") is None:
+if importlib.util.find_spec("torch"):
+    import torch
+
+    # These models are so small that a second thread would only wait for the first.
+    torch.set_num_threads(1)
+else:
     # Everything else is about models and can't even be imported.
     collect_ignore = [
         path.name for path in Path(__file__).parent.glob("test_*.py") if path.name not in TORCH_FREE
