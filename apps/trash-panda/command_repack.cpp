@@ -57,32 +57,84 @@ Result<void> verify_written(const std::filesystem::path& pack, Console& console)
   return {};
 }
 
-Result<format::Manifest> write(const RepackOptions& options, const RepackInput& input,
-                               const PackTarget& target, format::PackOptions pack,
-                               Console& console) {
-  const InterruptScope interrupts;
-  FileSystem& files = FileSystem::posix();
-  {
-    ProgressBar progress(console, "repacking");
-    pack.progress = progress.callback();
-    TP_ASSIGN_OR_RETURN(const format::Manifest written,
-                        format::write_pack(files, input.model.checkpoint, input.model.weights,
-                                           input.layout, target.staged, pack));
-    static_cast<void>(written);
+struct WrittenPack {
+  format::Manifest manifest;
+  std::chrono::steady_clock::duration elapsed{};  ///< Of writing, without --verify.
+};
+
+/// Says how the pack was planned and what is odd about it.
+void announce(const RepackInput& input, Console& console) {
+  if (console.json()) {
+    return;  // The document has it.
   }
+  if (input.plan_file.empty()) {
+    console.note(fmt::format("no --plan: planned for this machine, blocks {}",
+                             input.plan.blocks.empty() ? "none" : tier_counts(input.plan)));
+  }
+  for (const std::string& warning : input.warnings) {
+    console.warn(warning);
+  }
+}
+
+/// Writes the staged pack. A failure to write says where else it could go.
+Result<WrittenPack> write_staged(const RepackInput& input, const PackTarget& target,
+                                 format::PackOptions pack, Console& console) {
+  const auto start = std::chrono::steady_clock::now();
+  ProgressBar progress(console, "repacking");
+  // Announced once writing has begun, so that one that can't begin is told in one line.
+  bool announced = false;
+  pack.progress = [&, show = progress.callback()](const Progress& state) {
+    if (!std::exchange(announced, true)) {
+      announce(input, console);
+    }
+    show(state);
+  };
+  Result<format::Manifest> manifest =
+      format::write_pack(FileSystem::posix(), input.model.checkpoint, input.model.weights,
+                         input.layout, target.staged, pack);
+  if (!manifest) {
+    Error error = std::move(manifest).error();
+    if (error.code() == ErrorCode::kOutput && error.hint().empty()) {
+      error = std::move(error).with_hint("choose another place with -o");
+    }
+    return std::unexpected(std::move(error));
+  }
+  if (!announced) {
+    announce(input, console);
+  }
+  return WrittenPack{.manifest = *std::move(manifest),
+                     .elapsed = std::chrono::steady_clock::now() - start};
+}
+
+Result<WrittenPack> write(const RepackOptions& options, const RepackInput& input,
+                          const PackTarget& target, format::PackOptions pack, Console& console) {
+  const InterruptScope interrupts;
+  TP_ASSIGN_OR_RETURN(WrittenPack written, write_staged(input, target, std::move(pack), console));
   if (options.verify) {
     Result<void> verified = verify_written(target.staged, console);
     if (!verified) {
       // What is known to be wrong must not stay. A pack that only was not looked at to the end is
       // complete, and took long to write.
       if (target.replaces || verified.error().code() == ErrorCode::kMismatch) {
-        static_cast<void>(files.remove_all(target.staged));
+        static_cast<void>(FileSystem::posix().remove_all(target.staged));
       }
       return std::unexpected(std::move(verified).error());
     }
   }
   TP_RETURN_IF_ERROR(publish_pack(target));
-  return format::read_manifest(target.final);
+  return written;
+}
+
+Result<void> report_pack(const RepackReport& report, Console& console) {
+  if (console.json()) {
+    return console.print(repack_json(report));
+  }
+  TP_RETURN_IF_ERROR(console.print(repack_text(report, console)));
+  if (!report.dry_run) {
+    console.note(fmt::format("next: in Python, model = trash_panda.load('{}', model)",
+                             printable(report.target)));
+  }
+  return {};
 }
 
 }  // namespace
@@ -95,33 +147,22 @@ Result<void> run_repack(const RepackOptions& options, Console& console) {
       const PackTarget target,
       choose_target(options, path, options.dry_run ? TargetUse::kNone : TargetUse::kWrite));
   TP_ASSIGN_OR_RETURN(const RepackInput input, load_repack_input(options, path, console));
+  WrittenPack written;
   TP_ASSIGN_OR_RETURN(
-      format::Manifest manifest,
+      written.manifest,
       format::lay_out_pack(input.model.checkpoint, input.model.weights, input.layout, pack));
-  for (const std::string& warning : input.warnings) {
-    if (!console.json()) {
-      console.warn(warning);
-    }
+  if (options.dry_run) {
+    announce(input, console);
+  } else {
+    TP_ASSIGN_OR_RETURN(written, write(options, input, target, std::move(pack), console));
   }
-  const auto start = std::chrono::steady_clock::now();
-  if (!options.dry_run) {
-    TP_ASSIGN_OR_RETURN(manifest, write(options, input, target, std::move(pack), console));
-  }
-  const RepackReport report{.input = &input,
-                            .manifest = &manifest,
-                            .target = target.final,
-                            .dry_run = options.dry_run,
-                            .verified = options.verify && !options.dry_run,
-                            .elapsed = std::chrono::steady_clock::now() - start};
-  if (console.json()) {
-    return console.print(repack_json(report));
-  }
-  TP_RETURN_IF_ERROR(console.print(repack_text(report, console)));
-  if (!options.dry_run) {
-    console.note(fmt::format("next: in Python, model = trash_panda.load('{}', model)",
-                             printable(target.final)));
-  }
-  return {};
+  return report_pack({.input = &input,
+                      .manifest = &written.manifest,
+                      .target = target.final,
+                      .dry_run = options.dry_run,
+                      .verified = options.verify && !options.dry_run,
+                      .elapsed = written.elapsed},
+                     console);
 }
 
 }  // namespace trash_panda::cli

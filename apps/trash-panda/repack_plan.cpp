@@ -14,7 +14,6 @@
 #include "trash_panda/runtime/probe.h"
 
 #include "output_file.h"
-#include "plan_report.h"
 
 namespace trash_panda::cli {
 
@@ -60,8 +59,6 @@ Result<RepackInput> load_repack_input(const RepackOptions& options,
     TP_ASSIGN_OR_RETURN(input.plan, plan_for_this_machine(input.model));
     input.warnings.insert(input.warnings.end(), input.plan.warnings.begin(),
                           input.plan.warnings.end());
-    console.note(fmt::format("no --plan: planned for this machine, blocks {}",
-                             input.plan.blocks.empty() ? "none" : tier_counts(input.plan)));
   }
   Result<format::PackLayout> layout = plan::make_pack_layout(
       input.plan, input.model.checkpoint, input.model.weights, input.model.blocks);

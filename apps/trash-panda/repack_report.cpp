@@ -1,5 +1,6 @@
 #include "repack_report.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -52,8 +53,9 @@ std::string repack_text(const RepackReport& report, const Console& console) {
                                 counted(manifest.shards.size(), "shard"));
   const double elapsed_s = std::chrono::duration<double>(report.elapsed).count();
   if (!report.dry_run) {
-    out += fmt::format("  {:.1f} s, {:.2f} GB/s", elapsed_s,
-                       static_cast<double>(bytes) / 1e9 / elapsed_s);
+    out += fmt::format("  {:.1f} s, {}/s", elapsed_s,
+                       format_bytes(static_cast<std::uint64_t>(static_cast<double>(bytes) /
+                                                               std::max(elapsed_s, 1e-3))));
   }
   out += report.verified ? "  verified\n\n" : "\n\n";
   std::vector<std::vector<std::string>> rows = {{"tier", "extents", "stored"}};

@@ -55,7 +55,8 @@ TEST_F(Inspect, ListsTensorsByPatternAndSize) {
   const auto listed = [&](std::vector<std::string> arguments) {
     arguments.emplace_back("model.safetensors");
     std::vector<std::string> names;
-    for (const auto& tensor : inspect(arguments)["tensors"]) {
+    const nlohmann::json document = inspect(arguments);
+    for (const auto& tensor : document["tensors"]) {
       names.push_back(tensor["name"]);
     }
     return names;

@@ -147,10 +147,7 @@ TEST_F(Repack, RefusesABrokenOrMissingPlan) {
 TEST_F(Repack, SizeSettingsAreChecked) {
   expect_failure(run({"repack", "model.safetensors", "--reserve", "much"}), 2, {"--reserve"});
   expect_failure(run({"repack", "model.safetensors", "--reserve", "900PB"}), 2, {"--reserve"});
-  const RunResult result = run({"repack", "model.safetensors", "--reserve", "900000TB"});
-  expect_failure(
-      RunResult{result.exit_code, result.out, result.err.substr(result.err.find("error: "))}, 7,
-      {"space"});
+  expect_failure(run({"repack", "model.safetensors", "--reserve", "900000TB"}), 7, {"space"});
 }
 
 TEST_F(Repack, StopsOnASignalAndLeavesNothing) {
