@@ -62,9 +62,10 @@ Result<std::uint64_t> round_up(std::uint64_t value, std::uint64_t alignment) {
     return value;
   }
   if (value > UINT64_MAX - (alignment - rest)) {
-    return std::unexpected(Error(ErrorCode::kCorrupt,
-                                 fmt::format("{} bytes can't be rounded up to {}", value, alignment))
-                               .with_reason("overflow"));
+    return std::unexpected(
+        Error(ErrorCode::kCorrupt,
+              fmt::format("{} bytes can't be rounded up to {}", value, alignment))
+            .with_reason("overflow"));
   }
   return value + (alignment - rest);
 }
@@ -72,8 +73,8 @@ Result<std::uint64_t> round_up(std::uint64_t value, std::uint64_t alignment) {
 Result<std::uint64_t> parse_bytes(std::string_view text, std::uint64_t whole_bytes) {
   const std::string_view trimmed = trim(text);
   double number = 0;
-  const auto [end, status] =
-      std::from_chars(trimmed.data(), trimmed.data() + trimmed.size(), number, std::chars_format::fixed);
+  const auto [end, status] = std::from_chars(trimmed.data(), trimmed.data() + trimmed.size(),
+                                             number, std::chars_format::fixed);
   if (status != std::errc() || !std::isfinite(number) || number < 0 || trimmed.front() == '-') {
     return std::unexpected(not_a_size(text));
   }
@@ -93,16 +94,17 @@ Result<std::uint64_t> parse_bytes(std::string_view text, std::uint64_t whole_byt
   if (factor < 0) {
     return std::unexpected(not_a_size(text));
   }
-  const double bytes = number * factor;
-  if (bytes >= 0x1p64) {
-    return std::unexpected(Error(ErrorCode::kUsage, fmt::format("\"{}\" is 2^64 bytes or more", text)));
-  }
   // Plain integers keep all 64 bits, which a double would not.
   std::uint64_t whole = 0;
   const auto [whole_end, whole_status] =
       std::from_chars(trimmed.data(), trimmed.data() + trimmed.size(), whole);
   if (whole_status == std::errc() && whole_end == end && factor == 1) {
     return whole;
+  }
+  const double bytes = number * factor;
+  if (bytes >= 0x1p64) {
+    return std::unexpected(
+        Error(ErrorCode::kUsage, fmt::format("\"{}\" is 2^64 bytes or more", text)));
   }
   return static_cast<std::uint64_t>(bytes);
 }

@@ -3,15 +3,10 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <random>
-#include <sstream>
-#include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,52 +16,9 @@
 #include "trash_panda/format/dtype.h"
 #include "trash_panda/format/tensor_record.h"
 
+#include "base/support/temp_dir.h"
+
 namespace trash_panda::testing {
-
-/// A folder of its own under the system's temporary folder, removed with all that is in it.
-class TempDir {
- public:
-  TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tp-test-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) {
-      throw std::runtime_error("can't make a temporary folder");
-    }
-    path_ = pattern;
-  }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  ~TempDir() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  [[nodiscard]] std::filesystem::path operator/(std::string_view name) const {
-    return path_ / name;
-  }
-
- private:
-  std::filesystem::path path_;
-};
-
-inline void write_text(const std::filesystem::path& path, std::string_view text) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out.write(text.data(), static_cast<std::streamsize>(text.size()));
-  out.close();
-  if (!out) {
-    throw std::runtime_error("can't write " + path.string());
-  }
-}
-
-inline std::string read_text(const std::filesystem::path& path) {
-  const std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    throw std::runtime_error("can't read " + path.string());
-  }
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
 
 /// The bytes of `values`, as they lie in a checkpoint on this (little-endian) machine.
 template <class T>

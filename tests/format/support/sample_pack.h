@@ -3,9 +3,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,18 +11,10 @@
 #include "trash_panda/format/pack_writer.h"
 #include "trash_panda/format/weights.h"
 
+#include "base/support/temp_dir.h"
 #include "format/support/checkpoint_builder.h"
 
 namespace trash_panda::testing {
-
-/// Unwraps a Result in the set-up of a test, where an error is a defect of the test itself.
-template <class T>
-T must(Result<T> result) {
-  if (!result) {
-    throw std::runtime_error(result.error().to_string());
-  }
-  return *std::move(result);
-}
 
 /// A small checkpoint and what packs it, without the code that finds weights and blocks: names
 /// that begin with "layers.N." are block N, all others are base.

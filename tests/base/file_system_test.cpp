@@ -1,0 +1,131 @@
+#include "trash_panda/base/file_system.h"
+
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <sys/resource.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/support/temp_dir.h"
+
+namespace trash_panda {
+namespace {
+
+using testing::must;
+using testing::read_text;
+using testing::TempDir;
+using testing::write_text;
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+void expect_output_error(const Result<void>& result) {
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code(), ErrorCode::kOutput) << result.error().message();
+}
+
+/// Lowers the largest file that this process may write, as a full drive would.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t limit_bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit = {.rlim_cur = limit_bytes, .rlim_max = before_.rlim_max};
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_ = {};
+  void (*handler_)(int) = nullptr;
+};
+
+TEST(PosixFileSystem, WritesAFileInPieces) {
+  const TempDir dir;
+  const auto file = must(FileSystem::posix().create_file(dir / "file"));
+  ASSERT_TRUE(file->append(bytes_of("one ")));
+  ASSERT_TRUE(file->append(bytes_of("")));
+  ASSERT_TRUE(file->append(bytes_of("two")));
+  ASSERT_TRUE(file->sync());
+  ASSERT_TRUE(file->close());
+  EXPECT_EQ(read_text(dir / "file"), "one two");
+}
+
+TEST(PosixFileSystem, GoesOnAfterAShortWriteAndReportsWhyItEnds) {
+  const TempDir dir;
+  const auto file = must(FileSystem::posix().create_file(dir / "file"));
+  const FileSizeLimit limit(10'000);
+  // The kernel writes 10,000 bytes of it, then refuses the rest.
+  const Result<void> written = file->append(bytes_of(std::string(20'000, 'x')));
+  expect_output_error(written);
+  EXPECT_THAT(written.error().message(), ::testing::HasSubstr("File too large"));
+  EXPECT_EQ(std::filesystem::file_size(dir / "file"), 10'000U);
+}
+
+TEST(PosixFileSystem, CreatesOnlyWhatIsNew) {
+  const TempDir dir;
+  write_text(dir / "file", "mine");
+  const auto file = FileSystem::posix().create_file(dir / "file");
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code(), ErrorCode::kOutput);
+  expect_output_error(FileSystem::posix().create_directory(dir / "file"));
+  expect_output_error(FileSystem::posix().create_directory(dir / "no/parent"));
+  EXPECT_EQ(read_text(dir / "file"), "mine");
+}
+
+TEST(PosixFileSystem, RenamesOverNothing) {
+  const TempDir dir;
+  ASSERT_TRUE(FileSystem::posix().create_directory(dir / "a"));
+  ASSERT_TRUE(FileSystem::posix().create_directory(dir / "b"));
+  expect_output_error(FileSystem::posix().rename(dir / "a", dir / "b"));
+  expect_output_error(FileSystem::posix().rename(dir / "missing", dir / "c"));
+  ASSERT_TRUE(FileSystem::posix().rename(dir / "a", dir / "c"));
+  EXPECT_FALSE(FileSystem::posix().exists(dir / "a"));
+  EXPECT_TRUE(FileSystem::posix().exists(dir / "c"));
+  EXPECT_TRUE(FileSystem::posix().sync_directory(dir.path()));
+}
+
+TEST(PosixFileSystem, RemovesAndListsFolders) {
+  const TempDir dir;
+  std::filesystem::create_directories(dir / "folder/inner");
+  write_text(dir / "folder/file", "x");
+  EXPECT_THAT(must(FileSystem::posix().list_directory(dir / "folder")),
+              ::testing::UnorderedElementsAre(dir / "folder/inner", dir / "folder/file"));
+  ASSERT_TRUE(FileSystem::posix().remove_all(dir / "folder"));
+  EXPECT_FALSE(FileSystem::posix().exists(dir / "folder"));
+  EXPECT_TRUE(FileSystem::posix().remove_all(dir / "folder"));
+  EXPECT_FALSE(FileSystem::posix().list_directory(dir / "folder"));
+}
+
+TEST(PosixFileSystem, SeesADanglingLinkAsThere) {
+  const TempDir dir;
+  std::filesystem::create_symlink("nowhere", dir / "link");
+  EXPECT_TRUE(FileSystem::posix().exists(dir / "link"));
+}
+
+TEST(PosixFileSystem, LocksAFolderOnce) {
+  const TempDir dir;
+  auto lock = must(FileSystem::posix().lock_directory(dir.path()));
+  const auto again = FileSystem::posix().lock_directory(dir.path());
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code(), ErrorCode::kLocked);
+  lock.reset();
+  EXPECT_TRUE(FileSystem::posix().lock_directory(dir.path()));
+}
+
+TEST(PosixFileSystem, KnowsFreeSpace) {
+  const TempDir dir;
+  EXPECT_GT(must(FileSystem::posix().free_bytes(dir.path())), 0U);
+  EXPECT_FALSE(FileSystem::posix().free_bytes(dir / "missing"));
+}
+
+}  // namespace
+}  // namespace trash_panda
