@@ -17,6 +17,8 @@ ROWS, COLUMNS, TILE = 192, 160, 128
 
 
 class Model(nn.Module):
+    """Its layers are mere containers, so that their parts are what is called."""
+
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
@@ -57,6 +59,11 @@ def checkpoint(granularity: str, fp8: torch.dtype) -> tuple[dict[str, Tensor], d
     return state, config
 
 
+def one_nan(tensor: Tensor) -> Tensor:
+    """Which bits a NaN has after rounding differs between torch's own code paths."""
+    return torch.where(tensor.isnan(), torch.full_like(tensor, float("nan")), tensor)
+
+
 @pytest.mark.parametrize("tier", ["disk", "ram"])
 @pytest.mark.parametrize("fp8", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
 @pytest.mark.parametrize("granularity", ["tensor", "channel", "block"])
@@ -79,7 +86,7 @@ def test_expands_by_the_formula(
                 name = f"layers.{index}.proj"
                 scale = expand(state[f"{name}.{suffix}"], granularity)
                 expected = (state[f"{name}.weight"].to(torch.float32) * scale).to(torch.bfloat16)
-                assert_bit_equal(weights[index], expected)
+                assert_bit_equal(one_nan(weights[index]), one_nan(expected))
 
 
 def test_keep_expands_fp8_to_what_the_model_declares(packs: PackFactory) -> None:

@@ -260,6 +260,37 @@ print("done")
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
+class InParts(nn.Module):
+    """Calls the parts of its blocks, which have no forward of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.ModuleDict({"up": nn.Linear(64, 96), "down": nn.Linear(96, 64)})
+            for _ in range(LAYERS)
+        )
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        for layer in self.layers:
+            hidden = hidden + layer["down"](layer["up"](hidden).relu())
+        return hidden
+
+
+def test_a_block_called_in_parts_is_read_once_a_pass(packs: PackFactory) -> None:
+    resident = build(InParts)
+    pack = packs.pack(packs.checkpoint(resident.state_dict()), tiers=["disk"] * LAYERS)
+    model = on_meta(InParts)
+    hidden = torch.linspace(-1, 1, 64).to(torch.bfloat16)
+    expected = resident.to(torch.bfloat16)(hidden)
+    with trash_panda.load(pack, model, lookahead=1) as offloaded:
+        for _ in range(3):
+            assert_bit_equal(model(hidden), expected)
+        stats = offloaded.stats()
+        stored = sum(shard.stat().st_size for shard in pack.glob("disk-*.safetensors"))
+        assert 0 < stats["pass_read_bytes_disk"] <= stored
+        assert all(parameter.is_meta for parameter in model.parameters())
+
+
 def test_repr_says_what_it_is(pack: Path) -> None:
     offloaded = trash_panda.load(pack, on_meta(tower))
     assert repr(offloaded) == f"<Offloaded Tower on cpu, {LAYERS} streamed blocks>"

@@ -118,14 +118,29 @@ def _placeholder(binding: Binding, dtypes: dict[str, str]) -> Tensor:
 def _set_base(
     match: Match, streamer: _native.Streamer, dtypes: dict[str, str]
 ) -> list[tuple[Binding, Tensor]]:
-    """Sets the tensors outside of blocks; returns them with what to put there on close()."""
+    """Sets the tensors outside of blocks; returns them with what to put there on close().
+
+    A checkpoint may store a tied weight under both of its names. When the two are equal, they are
+    one again in the model.
+    """
     arrays = dict(streamer.base())
     base = []
+    values: dict[int, list[Tensor]] = {}  # By the model's own tensor: more than one if untied.
     for binding in match.base:
         with torch.inference_mode(False):
             value = from_dlpack(arrays[binding.stored.name])
             if not binding.is_buffer:
                 value = nn.Parameter(value, requires_grad=False)
+        tied = values.setdefault(id(binding.placeholder), [])
+        value = next((other for other in tied if _same_bytes(other, value)), value)
+        tied.append(value)
         binding.put(value)
         base.append((binding, _placeholder(binding, dtypes)))
     return base
+
+
+def _same_bytes(left: Tensor, right: Tensor) -> bool:
+    with torch.no_grad():
+        return left.dtype == right.dtype and torch.equal(
+            left.reshape(-1).view(torch.uint8), right.reshape(-1).view(torch.uint8)
+        )

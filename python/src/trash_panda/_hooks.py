@@ -64,7 +64,9 @@ class StreamedBlock:
 
     def __init__(self, block: Block, placeholders: Sequence[Tensor]) -> None:
         self.index = block.index
-        self.name = block.name
+        # The parts of such a block are called one after another: its weights stay until another
+        # block is called, or the model's forward ends, not to be read once a part.
+        self.lingers = block.in_parts
         self.depth = 0
         self.lease: _native.Lease | None = None
         self.placed: list[Tensor] = []
@@ -123,6 +125,7 @@ class BlockStream:
         self._streamer: _native.Streamer | None = streamer
         self._last_stats: _native.StreamStats | None = None
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
+        self._lingering: StreamedBlock | None = None
 
     def install(self, model: nn.Module, blocks: Sequence[tuple[Block, StreamedBlock]]) -> None:
         """Hooks the model and the modules of its blocks."""
@@ -175,7 +178,9 @@ class BlockStream:
             raise ReleasedError(
                 "the weights of this model were released by close(); load it again to run it"
             )
-        if block.depth == 0:
+        if self._lingering is not None and self._lingering is not block:
+            self.end_lingering()
+        if block.lease is None:
             lease = self._streamer.acquire(block.index)
             if block.has_buffers:
                 block.keep_buffers(lease)
@@ -190,27 +195,41 @@ class BlockStream:
         block.depth += 1
 
     def put_back(self, block: StreamedBlock) -> None:
-        """Undoes one place(); the last one ends the lease."""
+        """Undoes one place(); the last one ends the lease, unless the block lingers."""
         if block.depth == 0:
             return
         block.depth -= 1
         if block.depth > 0:
             return
+        if block.lingers:
+            self._lingering = block
+        else:
+            self._end(block)
+
+    def end_lingering(self) -> None:
+        """Ends the lease of a block that was called in parts."""
+        block, self._lingering = self._lingering, None
+        if block is not None and block.depth == 0:
+            self._end(block)
+
+    def put_back_all(self) -> None:
+        """Ends what an interrupted forward left in place."""
+        self._lingering = None
+        for block in self.blocks:
+            block.depth = 0
+            self._end(block)
+
+    def _end(self, block: StreamedBlock) -> None:
+        lease, placed = block.lease, block.placed
+        if lease is None:
+            return
         block.put(block.placeholders)
         if torch.is_grad_enabled():
             # Autograd may have saved these tensors for a backward pass (of an adapter, say). The
             # memory is about to hold another block: a new version makes backward refuse.
-            torch.autograd.graph.increment_version(block.placed)
-        lease, block.lease, block.placed = block.lease, None, []
-        if lease is not None:
-            lease.release()
-
-    def put_back_all(self) -> None:
-        """Ends what an interrupted forward left in place."""
-        for block in self.blocks:
-            if block.depth > 0:
-                block.depth = 1
-                self.put_back(block)
+            torch.autograd.graph.increment_version(placed)
+        block.lease, block.placed = None, []
+        lease.release()
 
 
 class _NotCopyable:
@@ -246,7 +265,9 @@ class _ModelHooks(_NotCopyable):
         stream.put_back_all()
 
     def after(self, module: nn.Module, args: Any, output: Any) -> None:
-        self.stream.guard.leave()
+        if self.stream.guard.owns():
+            self.stream.end_lingering()
+            self.stream.guard.leave()
 
 
 class _BlockHooks(_NotCopyable):

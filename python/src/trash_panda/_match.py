@@ -49,6 +49,8 @@ class Block:
     name: str
     bindings: list[Binding]
     triggers: list[nn.Module]
+    # Whether one of the triggers is only a part of the block, so that a pass calls several.
+    in_parts: bool
 
 
 @dataclass
@@ -196,23 +198,32 @@ def _find_blocks(
         held = _in_extents([extent], bindings)
         if not held:
             continue
-        triggers = _triggers(names.module_paths(extent.name), held, modules, paths)
-        if any(module is model for module in triggers):
+        owners = _owners(names.module_paths(extent.name), held, modules, paths)
+        if any(module is model for module in owners):
             raise PlanError(
                 f"{pack.path}: block {extent.name} holds {held[0].names[0]}, which belongs to no "
                 f"module inside {type(model).__name__}; plan it again without that group"
             )
-        blocks.append(Block(index, extent.name, held, triggers))
+        triggers = [part for module in owners for part in _called_parts(module)]
+        in_parts = len(triggers) > len(owners)
+        blocks.append(Block(index, extent.name, held, triggers, in_parts))
     return blocks
 
 
-def _triggers(
+def _called_parts(module: nn.Module) -> list[nn.Module]:
+    """The module itself, or what is called in its stead where it is a mere container."""
+    if type(module).forward is not nn.Module.forward:
+        return [module]
+    return [part for child in module.children() for part in _called_parts(child)]
+
+
+def _owners(
     candidates: Sequence[str],
     held: Sequence[Binding],
     modules: dict[str, nn.Module],
     paths: dict[int, str],
 ) -> list[nn.Module]:
-    """The modules to hook: the block's own, and those elsewhere that share one of its tensors."""
+    """The block's own module, and those elsewhere that share one of its tensors."""
     owners = [paths[id(place.module)] for binding in held for place in binding.places]
     inside = [paths[id(binding.places[0].module)] for binding in held]
     path = next(
