@@ -41,8 +41,9 @@ std::optional<std::uint64_t> positive(const json& value) {
 /// "128x128", as old compressed-tensors files spell a block structure.
 std::optional<TileShape> parse_tile_text(std::string_view text) {
   TileShape tile{};
-  const char* end = text.data() + text.size();
-  const auto rows = std::from_chars(text.data(), end, tile.rows);
+  const char* begin = text.data();
+  const char* end = begin + text.size();
+  const auto rows = std::from_chars(begin, end, tile.rows);
   if (rows.ec != std::errc() || rows.ptr == end || *rows.ptr != 'x') {
     return std::nullopt;
   }
