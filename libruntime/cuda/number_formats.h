@@ -41,7 +41,8 @@ inline constexpr Fp8Format kE4M3Fnuz = {
 inline constexpr Fp8Format kE5M2Fnuz = {
     .mantissa_bits = 2, .bias = 16, .is_fnuz = true, .has_infinity = false};
 
-/// Value of an 8-bit float. Exact: every finite code is a normal F32 number or zero.
+/// Value of an 8-bit float. Exact: every finite code is a normal F32 number or zero. Payloads of
+/// NaN are those of torch 2.13.
 TP_HOST_DEVICE float decode_fp8(Fp8Format format, std::uint8_t code) {
   const std::uint32_t sign = (code & 0x80U) << 24;
   const std::uint32_t magnitude = code & 0x7fU;
@@ -49,7 +50,7 @@ TP_HOST_DEVICE float decode_fp8(Fp8Format format, std::uint8_t code) {
   const std::uint32_t exponent = magnitude >> format.mantissa_bits;
   const std::uint32_t fraction = mantissa << (23 - format.mantissa_bits);
   if (format.is_fnuz && code == 0x80) {
-    return std::bit_cast<float>(kFloatInfinity | kFloatQuietBit | 1U);
+    return std::bit_cast<float>(kFloatInfinity | 1U);  // A signalling NaN, as torch has it.
   }
   if (!format.is_fnuz && !format.has_infinity && magnitude == 0x7f) {
     return std::bit_cast<float>(sign | kFloatInfinity | fraction);
@@ -88,13 +89,15 @@ TP_HOST_DEVICE float decode_f16(std::uint16_t bits) {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
-/// Rounds to the nearest BF16, ties to even. Every NaN becomes 0x7fc0, as c10::BFloat16 does.
+/// Rounds to the nearest BF16, ties to even. Every NaN becomes 0xffff: what torch 2.13 makes of it
+/// with its vector code for x86. (Its scalar code gives 0x7fc0, its GPU code 0x7fff: there is no
+/// one answer to follow, and this is the one that a CPU user compares with.)
 TP_HOST_DEVICE std::uint16_t encode_bf16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   // The carry of the rounding runs into the exponent, up to infinity: just what is wanted.
   const std::uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   const bool is_nan = (bits & ~kFloatSign) > kFloatInfinity;
-  return static_cast<std::uint16_t>(is_nan ? 0x7fc0 : rounded);
+  return static_cast<std::uint16_t>(is_nan ? 0xffff : rounded);
 }
 
 /// Rounds to the nearest F16, ties to even; 65520 and more become infinity. A NaN keeps its sign

@@ -32,8 +32,8 @@ using trash_panda::testing::ExpectedTensor;
 using trash_panda::testing::must;
 using trash_panda::testing::StreamPack;
 
-constexpr Tier kD = Tier::kDisk;
-constexpr Tier kR = Tier::kRam;
+constexpr Tier kDisk = Tier::kDisk;
+constexpr Tier kRam = Tier::kRam;
 constexpr Tier kG = Tier::kGpu;
 
 std::map<std::string, ExpectedTensor> contents(const std::vector<TensorView>& tensors) {
@@ -96,8 +96,8 @@ struct ModeCase {
 class StreamerModes : public ::testing::TestWithParam<ModeCase> {
  protected:
   static void SetUpTestSuite() {
-    pack_ = std::make_unique<StreamPack>(StreamPack::Options{.tiers = {kD, kR, kD, kD, kR, kD},
-                                                             .extra_bytes_of_block_1 = 4'500'000});
+    pack_ = std::make_unique<StreamPack>(StreamPack::Options{
+        .tiers = {kDisk, kRam, kDisk, kDisk, kRam, kDisk}, .extra_bytes_of_block_1 = 4'500'000});
   }
   static void TearDownTestSuite() {
     expected_.clear();
@@ -160,19 +160,21 @@ TEST_P(StreamerModes, TensorsAreTheSameInEveryModeAndOrder) {
 
 INSTANTIATE_TEST_SUITE_P(
     Mixes, StreamerModes,
-    ::testing::Values(ModeCase{"AllDiskLookahead0", {kD, kD, kD, kD, kD, kD}, 0},
-                      ModeCase{"AllDiskLookahead1", {kD, kD, kD, kD, kD, kD}, 1},
-                      ModeCase{"AllDiskLookaheadTwoBlocks", {kD, kD, kD, kD, kD, kD}, 9'000'000},
-                      ModeCase{"AllDiskLookaheadBeyondAll", {kD, kD, kD, kD, kD, kD}, 1U << 30},
-                      ModeCase{"AllRam", {kR, kR, kR, kR, kR, kR}, std::nullopt},
-                      ModeCase{"AllGpu", {kG, kG, kG, kG, kG, kG}, std::nullopt},
-                      ModeCase{"OneDisk", {kR, kR, kR, kD, kR, kR}, 0},
-                      ModeCase{"Mixed", {kD, kR, kD, kG, kR, kD}, std::nullopt},
-                      ModeCase{"MixedLookahead8", {kD, kD, kR, kD, kD, kR}, 8'000'000}),
+    ::testing::Values(
+        ModeCase{"AllDiskLookahead0", {kDisk, kDisk, kDisk, kDisk, kDisk, kDisk}, 0},
+        ModeCase{"AllDiskLookahead1", {kDisk, kDisk, kDisk, kDisk, kDisk, kDisk}, 1},
+        ModeCase{
+            "AllDiskLookaheadTwoBlocks", {kDisk, kDisk, kDisk, kDisk, kDisk, kDisk}, 9'000'000},
+        ModeCase{"AllDiskLookaheadBeyondAll", {kDisk, kDisk, kDisk, kDisk, kDisk, kDisk}, 1U << 30},
+        ModeCase{"AllRam", {kRam, kRam, kRam, kRam, kRam, kRam}, std::nullopt},
+        ModeCase{"AllGpu", {kG, kG, kG, kG, kG, kG}, std::nullopt},
+        ModeCase{"OneDisk", {kRam, kRam, kRam, kDisk, kRam, kRam}, 0},
+        ModeCase{"Mixed", {kDisk, kRam, kDisk, kG, kRam, kDisk}, std::nullopt},
+        ModeCase{"MixedLookahead8", {kDisk, kDisk, kRam, kDisk, kDisk, kRam}, 8'000'000}),
     [](const auto& tested) { return tested.param.name; });
 
 TEST(Streamer, ReadsRamBlocksOnceAndDiskBlocksEveryPass) {
-  const StreamPack pack({.tiers = {kD, kR, kD, kD, kR, kD}});
+  const StreamPack pack({.tiers = {kDisk, kRam, kDisk, kDisk, kRam, kDisk}});
   Streamer streamer = must(Streamer::open(pack.path(), {}));
   const std::uint64_t disk_bytes = pack.stored_bytes(Tier::kDisk);
   const std::uint64_t ram_bytes = pack.stored_bytes(Tier::kRam);
@@ -196,7 +198,7 @@ TEST(Streamer, ReadsRamBlocksOnceAndDiskBlocksEveryPass) {
 }
 
 TEST(Streamer, EarlyExitEndsAPass) {
-  const StreamPack pack({.tiers = {kD, kD, kD, kD}});
+  const StreamPack pack({.tiers = {kDisk, kDisk, kDisk, kDisk}});
   Streamer streamer = must(Streamer::open(pack.path(), {}));
   must(streamer.acquire(0));
   must(streamer.acquire(1));
@@ -209,7 +211,7 @@ TEST(Streamer, EarlyExitEndsAPass) {
 }
 
 TEST(Streamer, CountsEachBlockOutOfOrder) {
-  const StreamPack pack({.tiers = {kD, kD, kD, kD, kD}});
+  const StreamPack pack({.tiers = {kDisk, kDisk, kDisk, kDisk, kDisk}});
   Streamer streamer = must(Streamer::open(pack.path(), {}));
   for (const std::size_t block : {2U, 3U, 1U, 1U, 2U}) {  // Jumps to 2, to 1, and to 1 again.
     must(streamer.acquire(block));
@@ -218,7 +220,7 @@ TEST(Streamer, CountsEachBlockOutOfOrder) {
 }
 
 TEST(Streamer, BooksBaseRamTierAndSlotsExactly) {
-  const StreamPack pack({.tiers = {kD, kR, kD, kD, kD}});
+  const StreamPack pack({.tiers = {kDisk, kRam, kDisk, kDisk, kDisk}});
   const std::uint64_t slot_bytes = pack.extent("layers.0").stored_bytes;
   struct Case {
     std::uint64_t lookahead_bytes;
@@ -240,8 +242,8 @@ TEST(Streamer, BooksBaseRamTierAndSlotsExactly) {
 }
 
 TEST(Streamer, TakesTheLookaheadOfThePlan) {
-  const StreamPack pack(
-      {.tiers = {kD, kD, kD, kD, kD, kD, kD, kD}, .planned_lookahead_bytes = 200'000});
+  const StreamPack pack({.tiers = {kDisk, kDisk, kDisk, kDisk, kDisk, kDisk, kDisk, kDisk},
+                         .planned_lookahead_bytes = 200'000});
   const std::uint64_t slot_bytes = pack.extent("layers.0").stored_bytes;
   ASSERT_TRUE(4 * slot_bytes < 200'000 && 200'000 <= 5 * slot_bytes) << slot_bytes;
   Streamer streamer = must(Streamer::open(pack.path(), {}));
@@ -249,7 +251,7 @@ TEST(Streamer, TakesTheLookaheadOfThePlan) {
 }
 
 TEST(Streamer, WithoutAPlanReadsTwoBlocksAheadAndSaysSo) {
-  const StreamPack pack({.tiers = {kD, kD, kD, kD, kD}});
+  const StreamPack pack({.tiers = {kDisk, kDisk, kDisk, kDisk, kDisk}});
   std::filesystem::remove(pack.path() / "plan.toml");
   Lines lines;
   StreamOptions options;
@@ -261,7 +263,7 @@ TEST(Streamer, WithoutAPlanReadsTwoBlocksAheadAndSaysSo) {
 }
 
 TEST(Streamer, MoreLeasesThanSlotsIsAnErrorAndNoDeadlock) {
-  const StreamPack pack({.tiers = {kD, kD, kR, kD, kD}});
+  const StreamPack pack({.tiers = {kDisk, kDisk, kRam, kDisk, kDisk}});
   StreamOptions options;
   options.lookahead_bytes = 1;  // Two slots.
   Streamer streamer = must(Streamer::open(pack.path(), options));
@@ -281,7 +283,7 @@ TEST(Streamer, MoreLeasesThanSlotsIsAnErrorAndNoDeadlock) {
 }
 
 TEST(Streamer, ExpandedRamBlocksHeldAtOnceAreBounded) {
-  const StreamPack pack({.tiers = {kR, kR, kR, kR}});
+  const StreamPack pack({.tiers = {kRam, kRam, kRam, kRam}});
   StreamOptions options;
   options.compute_dtype = Dtype::kBf16;
   Streamer streamer = must(Streamer::open(pack.path(), options));
@@ -297,7 +299,7 @@ TEST(Streamer, ExpandedRamBlocksHeldAtOnceAreBounded) {
 }
 
 TEST(Streamer, LeasesEndInAnyOrder) {
-  const StreamPack pack({.tiers = {kD, kD, kD, kD, kD, kD}});
+  const StreamPack pack({.tiers = {kDisk, kDisk, kDisk, kDisk, kDisk, kDisk}});
   StreamOptions options;
   options.lookahead_bytes = 3 * pack.extent("layers.0").stored_bytes;
   options.compute_dtype = Dtype::kF32;
@@ -320,7 +322,7 @@ TEST(Streamer, LeasesEndInAnyOrder) {
 }
 
 TEST(Streamer, LeasesOfOneBlockShareItsMemory) {
-  const StreamPack pack({.tiers = {kD, kD}});
+  const StreamPack pack({.tiers = {kDisk, kDisk}});
   StreamOptions options;
   options.compute_dtype = Dtype::kBf16;
   Streamer streamer = must(Streamer::open(pack.path(), options));
@@ -332,7 +334,7 @@ TEST(Streamer, LeasesOfOneBlockShareItsMemory) {
 }
 
 TEST(Streamer, UnchangedTensorsAreNotCopied) {
-  const StreamPack pack({.tiers = {kR}});
+  const StreamPack pack({.tiers = {kRam}});
   StreamOptions options;
   options.compute_dtype = Dtype::kBf16;
   Streamer streamer = must(Streamer::open(pack.path(), options));
@@ -357,7 +359,7 @@ TEST(Streamer, UnchangedTensorsAreNotCopied) {
 }
 
 TEST(Streamer, OverridesDecideOverTheComputeDtype) {
-  const StreamPack pack({.tiers = {kD, kD}});
+  const StreamPack pack({.tiers = {kDisk, kDisk}});
   StreamOptions options;
   options.compute_dtype = Dtype::kBf16;
   options.dtype_overrides = {{"layers.0.norm.weight", Dtype::kF32},   // Stays.
@@ -391,7 +393,7 @@ TEST(Streamer, OverridesDecideOverTheComputeDtype) {
 }
 
 TEST(Streamer, RefusesOptionsThatCannotBeHonoured) {
-  const StreamPack pack({.tiers = {kD, kR}});
+  const StreamPack pack({.tiers = {kDisk, kRam}});
   const auto refusal = [&](const StreamOptions& options) {
     const Result<Streamer> streamer = Streamer::open(pack.path(), options);
     EXPECT_FALSE(streamer);
@@ -402,10 +404,10 @@ TEST(Streamer, RefusesOptionsThatCannotBeHonoured) {
     return streamer.error().message();
   };
   StreamOptions options;
-  options.tiers = {{kD}};
+  options.tiers = {{kDisk}};
   EXPECT_EQ(refusal(options), "tiers are given for 1 blocks, but the pack has 2");
   options = {};
-  options.tiers = {{kD, Tier::kBase}};
+  options.tiers = {{kDisk, Tier::kBase}};
   EXPECT_EQ(refusal(options), "block \"layers.1\" can't be given the tier base");
   options = {};
   options.compute_dtype = Dtype::kI8;
@@ -425,7 +427,7 @@ TEST(Streamer, RefusesOptionsThatCannotBeHonoured) {
 }
 
 TEST(Streamer, RefusesABlockThatDoesNotExist) {
-  const StreamPack pack({.tiers = {kD}});
+  const StreamPack pack({.tiers = {kDisk}});
   Streamer streamer = must(Streamer::open(pack.path(), {}));
   const Result<BlockLease> lease = streamer.acquire(1);
   ASSERT_FALSE(lease);
@@ -433,7 +435,7 @@ TEST(Streamer, RefusesABlockThatDoesNotExist) {
 }
 
 TEST(Streamer, SaysOnceThatGpuBlocksWaitInRam) {
-  const StreamPack pack({.tiers = {kG, kD, kG}});
+  const StreamPack pack({.tiers = {kG, kDisk, kG}});
   Lines lines;
   StreamOptions options;
   options.log = lines.logger();
@@ -449,7 +451,7 @@ TEST(Streamer, SaysOnceWhichFilesystemRefusesDirectReads) {
   // Run once more under a disk that refuses them: see CMakeLists.txt.
   const char* fault = std::getenv("TP_TEST_DISK");
   const bool is_refused = fault != nullptr && std::string_view(fault).starts_with("refuse");
-  const StreamPack pack({.tiers = {kD, kR, kG}});
+  const StreamPack pack({.tiers = {kDisk, kRam, kG}});
   ASSERT_GT(pack.manifest().shards.size(), 1U);
   Lines lines;
   StreamOptions options;

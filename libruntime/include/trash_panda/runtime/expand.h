@@ -39,8 +39,8 @@ Result<void> check_expand_source(const ExpandSource& source);
 /// Decodes a weight to F32, multiplies by its scale in F32 and rounds once to `to`: bit-equal to
 /// `(w.to(f32) * scale).to(dtype)`, NaN, infinities and subnormal numbers included.
 ///
-/// A NaN becomes 0x7fc0 in BF16; in F16 and F32 it keeps the sign and payload that the
-/// multiplication gave it, which depend on the processor.
+/// A NaN becomes 0xffff in BF16; in F16 and F32 it keeps the sign and payload that the
+/// multiplication gave it. So does torch 2.13 on x86 with AVX2 or later; elsewhere its NaN differ.
 ///
 /// @param source  Passes check_expand_source(), and can_expand(source.dtype, to). No alignment is
 ///                asked of the payload.
