@@ -32,7 +32,8 @@ Error json_error(const JsonPlace& place, std::string_view what) {
       .with_reason("schema");
 }
 
-Result<JsonObject> JsonObject::open(simdjson::dom::element element, const JsonPlace& place) {
+Result<ManifestObject> ManifestObject::open(simdjson::dom::element element,
+                                            const JsonPlace& place) {
   simdjson::dom::object object;
   if (element.get(object) != simdjson::SUCCESS) {
     return std::unexpected(json_error(place, "is not an object"));
@@ -48,18 +49,18 @@ Result<JsonObject> JsonObject::open(simdjson::dom::element element, const JsonPl
     return std::unexpected(
         json_error(place, fmt::format("has the key \"{}\" twice", printable(*twice))));
   }
-  return JsonObject(object, place);
+  return ManifestObject(object, place);
 }
 
-Error JsonObject::error(std::string_view key, std::string_view what) const {
+Error ManifestObject::error(std::string_view key, std::string_view what) const {
   return json_error(JsonPlace{.parent = place_, .key = key}, what);
 }
 
-bool JsonObject::has(std::string_view key) const {
+bool ManifestObject::has(std::string_view key) const {
   return object_.at_key(key).error() == simdjson::SUCCESS;
 }
 
-Result<simdjson::dom::element> JsonObject::element(std::string_view key) const {
+Result<simdjson::dom::element> ManifestObject::element(std::string_view key) const {
   simdjson::dom::element value;
   if (object_.at_key(key).get(value) != simdjson::SUCCESS) {
     return std::unexpected(error(key, "is missing"));
@@ -67,7 +68,7 @@ Result<simdjson::dom::element> JsonObject::element(std::string_view key) const {
   return value;
 }
 
-Result<std::uint64_t> JsonObject::number(std::string_view key) const {
+Result<std::uint64_t> ManifestObject::number(std::string_view key) const {
   TP_ASSIGN_OR_RETURN(const simdjson::dom::element value, element(key));
   // Only what is written as an integer: 1.0 and 1e3 are doubles to the parser.
   if (!value.is_uint64() && !value.is_int64()) {
@@ -80,7 +81,7 @@ Result<std::uint64_t> JsonObject::number(std::string_view key) const {
   return number;
 }
 
-Result<std::string_view> JsonObject::text(std::string_view key) const {
+Result<std::string_view> ManifestObject::text(std::string_view key) const {
   TP_ASSIGN_OR_RETURN(const simdjson::dom::element value, element(key));
   std::string_view text;
   if (value.get(text) != simdjson::SUCCESS) {
@@ -89,7 +90,7 @@ Result<std::string_view> JsonObject::text(std::string_view key) const {
   return text;
 }
 
-Result<std::string_view> JsonObject::checksum(std::string_view key) const {
+Result<std::string_view> ManifestObject::checksum(std::string_view key) const {
   TP_ASSIGN_OR_RETURN(const std::string_view digits, text(key));
   if (digits.size() != kChecksumDigits || !std::ranges::all_of(digits, is_hex_digit)) {
     return std::unexpected(error(key, "is not a checksum of 32 hex digits"));
@@ -97,7 +98,7 @@ Result<std::string_view> JsonObject::checksum(std::string_view key) const {
   return digits;
 }
 
-Result<simdjson::dom::array> JsonObject::array(std::string_view key) const {
+Result<simdjson::dom::array> ManifestObject::array(std::string_view key) const {
   TP_ASSIGN_OR_RETURN(const simdjson::dom::element value, element(key));
   simdjson::dom::array array;
   if (value.get(array) != simdjson::SUCCESS) {

@@ -28,10 +28,10 @@ Error json_error(const JsonPlace& place, std::string_view what);
 
 /// Strict reading of one JSON object: every getter fails by name when the member is missing or of
 /// another type, and a key that stands twice is refused, since two readers might not agree on it.
-class JsonObject {
+class ManifestObject {
  public:
   /// @param place  Outlives the object.
-  static Result<JsonObject> open(simdjson::dom::element element, const JsonPlace& place);
+  static Result<ManifestObject> open(simdjson::dom::element element, const JsonPlace& place);
 
   [[nodiscard]] bool has(std::string_view key) const;
   [[nodiscard]] Result<std::uint64_t> number(std::string_view key) const;
@@ -46,7 +46,7 @@ class JsonObject {
   [[nodiscard]] Error error(std::string_view key, std::string_view what) const;
 
  private:
-  JsonObject(simdjson::dom::object object, const JsonPlace& place)
+  ManifestObject(simdjson::dom::object object, const JsonPlace& place)
       : object_(object), place_(&place) {}
 
   simdjson::dom::object object_;

@@ -27,7 +27,7 @@ std::optional<Granularity> parse_granularity(std::string_view name) {
   return std::nullopt;
 }
 
-Error unsupported(const JsonObject& object, std::string_view key, std::string_view value) {
+Error unsupported(const ManifestObject& object, std::string_view key, std::string_view value) {
   return object.error(key, fmt::format("is \"{}\", which is not known here", printable(value)))
       .with_code(ErrorCode::kUnsupported)
       .with_hint("a newer trash-panda may read this pack");
@@ -35,7 +35,7 @@ Error unsupported(const JsonObject& object, std::string_view key, std::string_vi
 
 /// Calls `read(element, place)` for each element of the array `key`.
 template <class Read>
-Result<void> for_each(const JsonObject& object, std::string_view key, Read&& read) {
+Result<void> for_each(const ManifestObject& object, std::string_view key, Read&& read) {
   TP_ASSIGN_OR_RETURN(const simdjson::dom::array array, object.array(key));
   std::size_t index = 0;
   for (const element item : array) {
@@ -45,7 +45,7 @@ Result<void> for_each(const JsonObject& object, std::string_view key, Read&& rea
   return {};
 }
 
-Result<Shape> parse_shape(const JsonObject& object, std::string_view key) {
+Result<Shape> parse_shape(const ManifestObject& object, std::string_view key) {
   Shape shape;
   TP_RETURN_IF_ERROR(
       for_each(object, key, [&](const element& item, const JsonPlace& place) -> Result<void> {
@@ -60,7 +60,7 @@ Result<Shape> parse_shape(const JsonObject& object, std::string_view key) {
 }
 
 Result<PackedScale> parse_scale(const element& json, const JsonPlace& place) {
-  TP_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::open(json, place));
+  TP_ASSIGN_OR_RETURN(const ManifestObject object, ManifestObject::open(json, place));
   TP_ASSIGN_OR_RETURN(const std::string_view name, object.text("granularity"));
   const std::optional<Granularity> granularity = parse_granularity(name);
   if (!granularity) {
@@ -76,7 +76,7 @@ Result<PackedScale> parse_scale(const element& json, const JsonPlace& place) {
 }
 
 Result<PackedTensor> parse_tensor(const element& json, const JsonPlace& place) {
-  TP_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::open(json, place));
+  TP_ASSIGN_OR_RETURN(const ManifestObject object, ManifestObject::open(json, place));
   TP_ASSIGN_OR_RETURN(const std::string_view name, object.text("name"));
   TP_ASSIGN_OR_RETURN(const std::string_view dtype_text, object.text("dtype"));
   const std::optional<Dtype> dtype = parse_dtype(dtype_text);
@@ -107,7 +107,7 @@ Result<PackedTensor> parse_tensor(const element& json, const JsonPlace& place) {
 }
 
 Result<PackedExtent> parse_extent(const element& json, const JsonPlace& place) {
-  TP_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::open(json, place));
+  TP_ASSIGN_OR_RETURN(const ManifestObject object, ManifestObject::open(json, place));
   TP_ASSIGN_OR_RETURN(const std::string_view name, object.text("name"));
   TP_ASSIGN_OR_RETURN(const std::string_view tier_text, object.text("tier"));
   const std::optional<Tier> tier = parse_tier(tier_text);
@@ -145,7 +145,7 @@ Result<PackedExtent> parse_extent(const element& json, const JsonPlace& place) {
 }
 
 Result<PackedShard> parse_shard(const element& json, const JsonPlace& place) {
-  TP_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::open(json, place));
+  TP_ASSIGN_OR_RETURN(const ManifestObject object, ManifestObject::open(json, place));
   TP_ASSIGN_OR_RETURN(const std::string_view name, object.text("name"));
   TP_ASSIGN_OR_RETURN(const std::uint64_t size_bytes, object.number("size_bytes"));
   TP_ASSIGN_OR_RETURN(const std::uint64_t header_bytes, object.number("header_bytes"));
@@ -157,14 +157,14 @@ Result<PackedShard> parse_shard(const element& json, const JsonPlace& place) {
 }
 
 Result<SourceFile> parse_source_file(const element& json, const JsonPlace& place) {
-  TP_ASSIGN_OR_RETURN(const JsonObject object, JsonObject::open(json, place));
+  TP_ASSIGN_OR_RETURN(const ManifestObject object, ManifestObject::open(json, place));
   TP_ASSIGN_OR_RETURN(const std::string_view name, object.text("name"));
   TP_ASSIGN_OR_RETURN(const std::uint64_t size_bytes, object.number("size_bytes"));
   return SourceFile{.name = std::string(name), .size_bytes = size_bytes};
 }
 
 /// What must be known before anything else of the document can be judged.
-Result<void> check_version(const JsonObject& root) {
+Result<void> check_version(const ManifestObject& root) {
   TP_ASSIGN_OR_RETURN(const std::string_view format, root.text("format"));
   if (format != kPackFormat) {
     return std::unexpected(
@@ -189,7 +189,7 @@ Result<void> check_version(const JsonObject& root) {
 }
 
 /// The last member is the checksum of all bytes before the line it stands on.
-Result<void> check_seal(std::string_view text, const JsonObject& root) {
+Result<void> check_seal(std::string_view text, const ManifestObject& root) {
   TP_ASSIGN_OR_RETURN(const std::string_view expected, root.checksum(kManifestChecksumKey));
   const std::size_t key = text.rfind(fmt::format("\"{}\"", kManifestChecksumKey));
   const std::size_t line = key == std::string_view::npos ? key : text.rfind('\n', key);
@@ -207,7 +207,7 @@ Result<void> check_seal(std::string_view text, const JsonObject& root) {
   return {};
 }
 
-Result<void> parse_head(const JsonObject& root, Manifest& manifest) {
+Result<void> parse_head(const ManifestObject& root, Manifest& manifest) {
   TP_ASSIGN_OR_RETURN(manifest.generator, root.text("generator"));
   TP_ASSIGN_OR_RETURN(manifest.page_bytes, root.number("page_bytes"));
   TP_ASSIGN_OR_RETURN(manifest.source_path, root.text("source_path"));
@@ -221,10 +221,10 @@ Result<void> parse_head(const JsonObject& root, Manifest& manifest) {
                   });
 }
 
-Result<void> parse_aliases(const JsonObject& root, Manifest& manifest) {
+Result<void> parse_aliases(const ManifestObject& root, Manifest& manifest) {
   TP_ASSIGN_OR_RETURN(const element json, root.element("aliases"));
   const JsonPlace place{.parent = &root.place(), .key = "aliases"};
-  TP_ASSIGN_OR_RETURN(const JsonObject aliases, JsonObject::open(json, place));
+  TP_ASSIGN_OR_RETURN(const ManifestObject aliases, ManifestObject::open(json, place));
   for (const auto field : aliases.members()) {
     std::string_view target;
     if (field.value.get(target) != simdjson::SUCCESS) {
@@ -246,7 +246,7 @@ Result<Manifest> parse_manifest(std::string_view text, std::string_view where) {
                                .with_reason("json"));
   }
   const JsonPlace place{.key = where};
-  TP_ASSIGN_OR_RETURN(const JsonObject root, JsonObject::open(document, place));
+  TP_ASSIGN_OR_RETURN(const ManifestObject root, ManifestObject::open(document, place));
   Manifest manifest;
   TP_RETURN_IF_ERROR(check_version(root));
   TP_RETURN_IF_ERROR(check_seal(text, root));

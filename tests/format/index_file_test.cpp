@@ -14,17 +14,17 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Result<IndexFile> parse(std::string_view text) {
+Result<IndexFile> parse_index(std::string_view text) {
   return IndexFile::parse(std::string(text));
 }
 
-std::string verdict(std::string_view text) {
-  const Result<IndexFile> index = parse(text);
+std::string index_verdict(std::string_view text) {
+  const Result<IndexFile> index = parse_index(text);
   return index ? "accepted" : std::string(index.error().reason());
 }
 
-std::string message(std::string_view text) {
-  const Result<IndexFile> index = parse(text);
+std::string index_message(std::string_view text) {
+  const Result<IndexFile> index = parse_index(text);
   return index ? "accepted" : index.error().message();
 }
 
@@ -34,8 +34,8 @@ std::string with_shard(std::string_view shard) {
 
 TEST(IndexFile, ReadsMapAndTotal) {
   Result<IndexFile> parsed =
-      parse(R"({"metadata":{"total_size":168,"x":[1]},"weight_map":{"b":"2.safetensors",)"
-            R"("a":"1.safetensors","\u0063":"2.safetensors"},"more":{"y":null}})");
+      parse_index(R"({"metadata":{"total_size":168,"x":[1]},"weight_map":{"b":"2.safetensors",)"
+                  R"("a":"1.safetensors","\u0063":"2.safetensors"},"more":{"y":null}})");
   ASSERT_TRUE(parsed) << parsed.error().message();
   const IndexFile index = std::move(*parsed);  // Names stay where they are.
   EXPECT_THAT(index.shards(), ElementsAre("1.safetensors", "2.safetensors"));
@@ -49,10 +49,10 @@ TEST(IndexFile, ReadsMapAndTotal) {
 }
 
 TEST(IndexFile, NeedsNoMetadata) {
-  EXPECT_EQ(verdict(R"({"weight_map":{}})"), "accepted");
-  EXPECT_EQ(verdict(R"({"metadata":{},"weight_map":{}})"), "accepted");
-  EXPECT_EQ(verdict(R"({"metadata":null,"weight_map":{}})"), "accepted");
-  EXPECT_EQ(verdict(R"({"metadata":{"total_size":"1"},"weight_map":{}})"), "accepted");
+  EXPECT_EQ(index_verdict(R"({"weight_map":{}})"), "accepted");
+  EXPECT_EQ(index_verdict(R"({"metadata":{},"weight_map":{}})"), "accepted");
+  EXPECT_EQ(index_verdict(R"({"metadata":null,"weight_map":{}})"), "accepted");
+  EXPECT_EQ(index_verdict(R"({"metadata":{"total_size":"1"},"weight_map":{}})"), "accepted");
 }
 
 TEST(IndexFile, RefusesWhatIsNoIndex) {
@@ -60,32 +60,32 @@ TEST(IndexFile, RefusesWhatIsNoIndex) {
        {"", "{", "[]", "null", "{}", R"({"metadata":{}})", R"({"weight_map":[]})",
         R"({"weight_map":{"a":1}})", R"({"weight_map":{"a":null}})", R"({"weight_map":{"a":"b"})",
         R"({"weight_map":{}} x)", R"({"weight_map":{},"x":[1,]})"}) {
-    EXPECT_EQ(verdict(text), "index") << text;
+    EXPECT_EQ(index_verdict(text), "index") << text;
   }
-  EXPECT_THAT(message("version https://git-lfs.github.com/spec/v1\n"), HasSubstr("LFS"));
+  EXPECT_THAT(index_message("version https://git-lfs.github.com/spec/v1\n"), HasSubstr("LFS"));
 }
 
 TEST(IndexFile, RefusesDuplicates) {
-  EXPECT_EQ(verdict(R"({"weight_map":{"a":"1","a":"2"}})"), "index_duplicate");
-  EXPECT_EQ(verdict(R"({"weight_map":{"a":"1","\u0061":"1"}})"), "index_duplicate");
-  EXPECT_EQ(verdict(R"({"weight_map":{},"weight_map":{}})"), "index_duplicate");
-  EXPECT_THAT(message(R"({"weight_map":{"a.b":"1","a.b":"2"}})"), HasSubstr("\"a.b\""));
+  EXPECT_EQ(index_verdict(R"({"weight_map":{"a":"1","a":"2"}})"), "index_duplicate");
+  EXPECT_EQ(index_verdict(R"({"weight_map":{"a":"1","\u0061":"1"}})"), "index_duplicate");
+  EXPECT_EQ(index_verdict(R"({"weight_map":{},"weight_map":{}})"), "index_duplicate");
+  EXPECT_THAT(index_message(R"({"weight_map":{"a.b":"1","a.b":"2"}})"), HasSubstr("\"a.b\""));
 }
 
 TEST(IndexFile, RefusesShardsOutsideTheFolder) {
   for (const std::string_view bad :
        {"../evil.safetensors", "/etc/x.safetensors", "a/../../x.safetensors", "..", "",
         R"(..\\x.safetensors)", R"(C:\\x.safetensors)", R"(a\u0000.safetensors)"}) {
-    EXPECT_EQ(verdict(with_shard(bad)), "unsafe_path") << bad;
+    EXPECT_EQ(index_verdict(with_shard(bad)), "unsafe_path") << bad;
   }
-  EXPECT_THAT(message(with_shard("../evil.safetensors")), HasSubstr("../evil.safetensors"));
+  EXPECT_THAT(index_message(with_shard("../evil.safetensors")), HasSubstr("../evil.safetensors"));
   for (const std::string_view good : {"x.safetensors", "sub/x.safetensors", "..x.safetensors"}) {
-    EXPECT_EQ(verdict(with_shard(good)), "accepted") << good;
+    EXPECT_EQ(index_verdict(with_shard(good)), "accepted") << good;
   }
 }
 
 TEST(IndexFile, RefusesShardsOfOtherFormats) {
-  const Result<IndexFile> index = parse(with_shard("model-00001-of-00002.bin"));
+  const Result<IndexFile> index = parse_index(with_shard("model-00001-of-00002.bin"));
   ASSERT_FALSE(index);
   EXPECT_EQ(index.error().code(), ErrorCode::kUnsupported);
   EXPECT_EQ(index.error().reason(), "unsupported_format");

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using testing::must;
 using testing::SamplePack;
 
-void expect_refused(SamplePack& sample, ErrorCode code, const std::string& message) {
+void expect_layout_refused(SamplePack& sample, ErrorCode code, const std::string& message) {
   const Result<Manifest> laid_out = sample.lay_out_pack();
   ASSERT_FALSE(laid_out);
   EXPECT_EQ(laid_out.error().code(), code);
@@ -77,52 +77,52 @@ TEST(LayOutPack, TakesAliasesOfTheLayoutAndOfTheTable) {
 TEST(LayOutPack, RefusesAScaleNameThatIsTaken) {
   SamplePack sample;
   sample.weights().weights[0].name = "layers.0.mlp.weight_scale";
-  expect_refused(sample, ErrorCode::kUnsupported,
-                 "\"layers.0.mlp.weight_scale\" has the name of another tensor");
+  expect_layout_refused(sample, ErrorCode::kUnsupported,
+                        "\"layers.0.mlp.weight_scale\" has the name of another tensor");
 }
 
 TEST(LayOutPack, RefusesReservedNames) {
   SamplePack sample;
   sample.weights().weights[0].name = "__pad__.disk-00001.0";
-  expect_refused(sample, ErrorCode::kUnsupported, "\"__pad__.disk-00001.0\"");
+  expect_layout_refused(sample, ErrorCode::kUnsupported, "\"__pad__.disk-00001.0\"");
 }
 
 TEST(LayOutPack, RefusesAWeightThatIsLeftOut) {
   SamplePack sample;
   sample.layout().extents[0].weights.pop_back();
-  expect_refused(sample, ErrorCode::kUsage, "no extent has tensor \"step\"");
+  expect_layout_refused(sample, ErrorCode::kUsage, "no extent has tensor \"step\"");
 }
 
 TEST(LayOutPack, RefusesAWeightThatIsInTwoExtents) {
   SamplePack sample;
   sample.layout().extents[1].weights.push_back(0);
-  expect_refused(sample, ErrorCode::kUsage, "\"embed.weight\" is in extent \"layers.0\"");
+  expect_layout_refused(sample, ErrorCode::kUsage, "\"embed.weight\" is in extent \"layers.0\"");
 }
 
 TEST(LayOutPack, RefusesAWeightThatDoesNotExist) {
   SamplePack sample;
   sample.layout().extents[1].weights.push_back(1000);
-  expect_refused(sample, ErrorCode::kUsage, "weight 1000 of 18");
+  expect_layout_refused(sample, ErrorCode::kUsage, "weight 1000 of 18");
 }
 
 TEST(LayOutPack, RefusesAnExtentWithoutTensors) {
   SamplePack sample;
   sample.layout().extents.push_back({.name = "empty", .tier = Tier::kRam, .weights = {}});
-  expect_refused(sample, ErrorCode::kUsage, "\"empty\" has no tensors");
+  expect_layout_refused(sample, ErrorCode::kUsage, "\"empty\" has no tensors");
 }
 
 TEST(LayOutPack, RefusesOddPageSizes) {
   for (const std::uint64_t page_bytes : {0U, 512U, 12288U, 33554432U}) {
     SamplePack sample;
     sample.options().page_bytes = page_bytes;
-    expect_refused(sample, ErrorCode::kUsage, std::to_string(page_bytes));
+    expect_layout_refused(sample, ErrorCode::kUsage, std::to_string(page_bytes));
   }
 }
 
 TEST(LayOutPack, RefusesADtypeThatDoesNotFitTheBytes) {
   SamplePack sample;
   sample.weights().weights[0].dtype = Dtype::kF32;
-  expect_refused(sample, ErrorCode::kCorrupt, "\"embed.weight\" of shape [10, 16]");
+  expect_layout_refused(sample, ErrorCode::kCorrupt, "\"embed.weight\" of shape [10, 16]");
 }
 
 }  // namespace

@@ -27,18 +27,18 @@ Result<std::uint64_t> header_size(const std::string& head, std::uint64_t file_si
 }
 
 /// Parses a header whose file has `data_bytes` of tensor data.
-Result<SafetensorsHeader> parse(std::string_view text, std::uint64_t data_bytes) {
+Result<SafetensorsHeader> parse_text(std::string_view text, std::uint64_t data_bytes) {
   return parse_header(text, kLengthFieldBytes + text.size() + data_bytes);
 }
 
 /// The reason why a header is refused; "accepted" if it is not.
-std::string verdict(std::string_view text, std::uint64_t data_bytes = 4) {
-  const Result<SafetensorsHeader> header = parse(text, data_bytes);
+std::string header_verdict(std::string_view text, std::uint64_t data_bytes = 4) {
+  const Result<SafetensorsHeader> header = parse_text(text, data_bytes);
   return header ? "accepted" : std::string(header.error().reason());
 }
 
-std::string message(std::string_view text, std::uint64_t data_bytes = 4) {
-  const Result<SafetensorsHeader> header = parse(text, data_bytes);
+std::string header_message(std::string_view text, std::uint64_t data_bytes = 4) {
+  const Result<SafetensorsHeader> header = parse_text(text, data_bytes);
   return header ? "accepted" : header.error().message();
 }
 
@@ -97,7 +97,7 @@ TEST(ParseHeader, ReadsTensorsInTheOrderOfTheirData) {
   const std::string text = R"({"b":{"dtype":"BF16","shape":[2,3],"data_offsets":[4,16]},)"
                            R"("__metadata__":{"format":"pt"},)"
                            R"("a":{"data_offsets":[0,4],"shape":[],"dtype":"F32"}})";
-  const auto header = parse(text, 16);
+  const auto header = parse_text(text, 16);
   ASSERT_TRUE(header) << header.error().message();
   ASSERT_EQ(header->tensors.size(), 2U);
   EXPECT_EQ(header->tensors[0].name, "a");
@@ -112,29 +112,29 @@ TEST(ParseHeader, ReadsTensorsInTheOrderOfTheirData) {
 }
 
 TEST(ParseHeader, AcceptsWhatTheReferenceReaderAccepts) {
-  EXPECT_EQ(verdict("{}", 0), "accepted");
-  EXPECT_EQ(verdict(kGood), "accepted");
-  EXPECT_EQ(verdict(std::string(" \n\t\r") + std::string(kGood)), "accepted");
-  EXPECT_EQ(verdict(std::string(kGood) + " \n\t\r   "), "accepted");
-  EXPECT_EQ(verdict(entry(R"(["F32",[1],[0,4]])")), "accepted");
-  EXPECT_EQ(verdict(entry(R"({"dtype":"F32","x":[1.5,{"y":null}],"shape":[1],)"
-                          R"("data_offsets":[0,4],"z":-1e3})")),
+  EXPECT_EQ(header_verdict("{}", 0), "accepted");
+  EXPECT_EQ(header_verdict(kGood), "accepted");
+  EXPECT_EQ(header_verdict(std::string(" \n\t\r") + std::string(kGood)), "accepted");
+  EXPECT_EQ(header_verdict(std::string(kGood) + " \n\t\r   "), "accepted");
+  EXPECT_EQ(header_verdict(entry(R"(["F32",[1],[0,4]])")), "accepted");
+  EXPECT_EQ(header_verdict(entry(R"({"dtype":"F32","x":[1.5,{"y":null}],"shape":[1],)"
+                                 R"("data_offsets":[0,4],"z":-1e3})")),
             "accepted");
-  EXPECT_EQ(verdict(R"({"__metadata__":null})", 0), "accepted");
-  EXPECT_EQ(verdict(R"({"__metadata__":{}})", 0), "accepted");
+  EXPECT_EQ(header_verdict(R"({"__metadata__":null})", 0), "accepted");
+  EXPECT_EQ(header_verdict(R"({"__metadata__":{}})", 0), "accepted");
 }
 
 TEST(ParseHeader, AcceptsEmptyTensorsAnywhere) {
   const std::string text = R"({"e":{"dtype":"F32","shape":[0,7],"data_offsets":[0,0]},)"
                            R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
                            R"("f":{"dtype":"F32","shape":[3,0],"data_offsets":[4,4]}})";
-  EXPECT_EQ(verdict(text), "accepted");
+  EXPECT_EQ(header_verdict(text), "accepted");
 }
 
 TEST(ParseHeader, KeepsNamesAsTheyAre) {
   const auto name_of = [](std::string_view written) {
     const auto header =
-        parse(fmt::format(R"({{"{}":["U8",[1],[0,1]]}})", written), /*data_bytes=*/1);
+        parse_text(fmt::format(R"({{"{}":["U8",[1],[0,1]]}})", written), /*data_bytes=*/1);
     return header ? header->tensors.at(0).name : header.error().message();
   };
   EXPECT_EQ(name_of(""), "");
@@ -169,15 +169,15 @@ TEST(ParseHeader, RefusesTextThatIsNoJson) {
                                       "{\"__metadata__\":{\"a\":\"\n\"}}",
                                       R"({"__metadata__":nul})",
                                       R"({"__metadata__":{"a":"b"} "c":{}})"}) {
-    EXPECT_EQ(verdict(text, 0), "json") << text;
+    EXPECT_EQ(header_verdict(text, 0), "json") << text;
   }
-  EXPECT_EQ(verdict(std::string("{}\0", 3), 0), "json");
-  EXPECT_EQ(verdict("{\"\xff\":1}", 0), "utf8");
+  EXPECT_EQ(header_verdict(std::string("{}\0", 3), 0), "json");
+  EXPECT_EQ(header_verdict("{\"\xff\":1}", 0), "utf8");
 }
 
 TEST(ParseHeader, ChecksFieldsThatItDoesNotUse) {
   const auto with_extra = [](std::string_view value) {
-    return verdict(
+    return header_verdict(
         entry(fmt::format(R"({{"dtype":"F32","shape":[1],"x":{},"data_offsets":[0,4]}})", value)));
   };
   for (const std::string_view good : {"1", "-0", "0.5e-3", "true", "[]", "{}", R"([{"a":[""]}])"}) {
@@ -193,7 +193,7 @@ TEST(ParseHeader, ChecksFieldsThatItDoesNotUse) {
 TEST(ParseHeader, LimitsNesting) {
   // The root and the entry are two levels; 127 are allowed in all.
   const auto nested = [](std::size_t levels) {
-    return verdict(
+    return header_verdict(
         entry(fmt::format(R"({{"dtype":"F32","shape":[1],"x":{}{},"data_offsets":[0,4]}})",
                           std::string(levels, '['), std::string(levels, ']'))));
   };
@@ -204,7 +204,7 @@ TEST(ParseHeader, LimitsNesting) {
 
 TEST(ParseHeader, TakesOnlyPlainWholeNumbers) {
   const auto with_end = [](std::string_view number) {
-    return verdict(
+    return header_verdict(
         entry(fmt::format(R"({{"dtype":"U8","shape":[4],"data_offsets":[0,{}]}})", number)));
   };
   EXPECT_EQ(with_end("4"), "accepted");
@@ -219,9 +219,11 @@ TEST(ParseHeader, TakesOnlyPlainWholeNumbers) {
 }
 
 TEST(ParseHeader, RefusesEntriesThatLackOrMixUpFields) {
-  EXPECT_THAT(message(entry(R"({"shape":[1],"data_offsets":[0,4]})")), HasSubstr("\"dtype\""));
-  EXPECT_THAT(message(entry(R"({"dtype":"F32","data_offsets":[0,4]})")), HasSubstr("\"shape\""));
-  EXPECT_THAT(message(entry(R"({"dtype":"F32","shape":[1],"offsets":[0,4]})")),
+  EXPECT_THAT(header_message(entry(R"({"shape":[1],"data_offsets":[0,4]})")),
+              HasSubstr("\"dtype\""));
+  EXPECT_THAT(header_message(entry(R"({"dtype":"F32","data_offsets":[0,4]})")),
+              HasSubstr("\"shape\""));
+  EXPECT_THAT(header_message(entry(R"({"dtype":"F32","shape":[1],"offsets":[0,4]})")),
               HasSubstr("\"data_offsets\""));
   for (const std::string_view bad :
        {"1", "null", "\"F32\"", "{}", "[]", R"(["F32",[1]])", R"(["F32",[1],[0,4],1])",
@@ -230,15 +232,15 @@ TEST(ParseHeader, RefusesEntriesThatLackOrMixUpFields) {
         R"({"dtype":1,"shape":[1],"data_offsets":[0,4]})",
         R"({"dtype":"F32","shape":[1],"data_offsets":[0]})",
         R"({"dtype":"F32","shape":[1],"data_offsets":[0,4,4]})"}) {
-    EXPECT_EQ(verdict(entry(bad)), "schema") << bad;
-    EXPECT_THAT(message(entry(bad)), HasSubstr("tensor \"a\"")) << bad;
+    EXPECT_EQ(header_verdict(entry(bad)), "schema") << bad;
+    EXPECT_THAT(header_message(entry(bad)), HasSubstr("tensor \"a\"")) << bad;
   }
 }
 
 TEST(ParseHeader, RefusesUnknownDtypesByName) {
   for (const std::string_view dtype : {"f32", "torch.float32", "F8_E4M3FN", "F128", ""}) {
-    const auto header =
-        parse(entry(fmt::format(R"({{"dtype":"{}","shape":[1],"data_offsets":[0,4]}})", dtype)), 4);
+    const auto header = parse_text(
+        entry(fmt::format(R"({{"dtype":"{}","shape":[1],"data_offsets":[0,4]}})", dtype)), 4);
     ASSERT_FALSE(header);
     EXPECT_EQ(header.error().code(), ErrorCode::kUnsupported);
     EXPECT_EQ(header.error().reason(), "dtype");
@@ -247,7 +249,7 @@ TEST(ParseHeader, RefusesUnknownDtypesByName) {
 }
 
 TEST(ParseHeader, RefusesDuplicates) {
-  EXPECT_THAT(message(R"({"a":["U8",[2],[0,2]],"a":["U8",[2],[2,4]]})"), HasSubstr("\"a\""));
+  EXPECT_THAT(header_message(R"({"a":["U8",[2],[0,2]],"a":["U8",[2],[2,4]]})"), HasSubstr("\"a\""));
   for (const std::string_view twice :
        {R"({"a":["U8",[4],[0,4]],"a":["U8",[4],[0,4]]})",
         R"({"a":["U8",[4],[0,4]],"\u0061":["U8",[4],[0,4]]})",
@@ -255,7 +257,7 @@ TEST(ParseHeader, RefusesDuplicates) {
         R"({"a":{"dtype":"F32","shape":[1],"sh\u0061pe":[1],"data_offsets":[0,4]}})",
         R"({"__metadata__":{},"__metadata__":{},"a":["U8",[4],[0,4]]})",
         R"({"__metadata__":{"k":"1","k":"2"},"a":["U8",[4],[0,4]]})"}) {
-    EXPECT_EQ(verdict(twice), "duplicate") << twice;
+    EXPECT_EQ(header_verdict(twice), "duplicate") << twice;
   }
 }
 
@@ -263,13 +265,13 @@ TEST(ParseHeader, RefusesMetadataOtherThanStringsByKey) {
   for (const std::string_view value : {"3", "true", "null", "[]", "{}"}) {
     const std::string text =
         fmt::format(R"({{"__metadata__":{{"format":"pt","epoch":{}}}}})", value);
-    EXPECT_EQ(verdict(text, 0), "metadata") << value;
-    EXPECT_THAT(message(text, 0), HasSubstr("\"epoch\"")) << value;
+    EXPECT_EQ(header_verdict(text, 0), "metadata") << value;
+    EXPECT_THAT(header_message(text, 0), HasSubstr("\"epoch\"")) << value;
   }
   for (const std::string_view value : {"[]", "1", "\"\"", "false"}) {
     const std::string text = fmt::format(R"({{"__metadata__":{}}})", value);
-    EXPECT_EQ(verdict(text, 0), "metadata") << value;
-    EXPECT_THAT(message(text, 0), HasSubstr("__metadata__")) << value;
+    EXPECT_EQ(header_verdict(text, 0), "metadata") << value;
+    EXPECT_THAT(header_message(text, 0), HasSubstr("__metadata__")) << value;
   }
 }
 
@@ -277,32 +279,33 @@ TEST(ParseHeader, RefusesDataThatIsNotCoveredExactly) {
   const auto two = [](std::string_view first, std::string_view second) {
     return fmt::format(R"({{"a":["U8",[4],{}],"b":["U8",[4],{}]}})", first, second);
   };
-  EXPECT_EQ(verdict(two("[0,4]", "[4,8]"), 8), "accepted");
-  EXPECT_EQ(verdict(two("[4,8]", "[0,4]"), 8), "accepted");
-  EXPECT_THAT(message(two("[0,4]", "[5,9]"), 9), HasSubstr("1 bytes before tensor \"b\""));
-  EXPECT_THAT(message(two("[1,5]", "[5,9]"), 9), HasSubstr("1 bytes before tensor \"a\""));
-  EXPECT_THAT(message(two("[0,4]", "[3,7]"), 7),
+  EXPECT_EQ(header_verdict(two("[0,4]", "[4,8]"), 8), "accepted");
+  EXPECT_EQ(header_verdict(two("[4,8]", "[0,4]"), 8), "accepted");
+  EXPECT_THAT(header_message(two("[0,4]", "[5,9]"), 9), HasSubstr("1 bytes before tensor \"b\""));
+  EXPECT_THAT(header_message(two("[1,5]", "[5,9]"), 9), HasSubstr("1 bytes before tensor \"a\""));
+  EXPECT_THAT(header_message(two("[0,4]", "[3,7]"), 7),
               HasSubstr("tensor \"b\" at [3, 7) of the data overlaps tensor \"a\" at [0, 4)"));
   for (const auto& text : {two("[0,4]", "[5,9]"), two("[0,4]", "[3,7]"), two("[0,4]", "[0,4]"),
                            two("[4,0]", "[4,8]"), two("[0,4]", "[18446744073709551612,0]"),
                            two("[0,4]", "[18446744073709551611,18446744073709551615]")}) {
-    EXPECT_EQ(verdict(text, 8), "offsets") << text;
+    EXPECT_EQ(header_verdict(text, 8), "offsets") << text;
   }
 }
 
 TEST(ParseHeader, TellsTruncatedFromTrailingWithBothSizes) {
-  EXPECT_EQ(verdict(kGood, 3), "truncated");
-  EXPECT_THAT(message(kGood, 3), HasSubstr("3 bytes of tensor data, its header describes 4"));
-  EXPECT_EQ(verdict(kGood, 4), "accepted");
-  EXPECT_EQ(verdict(kGood, 5), "trailing");
-  EXPECT_THAT(message(kGood, 5), HasSubstr("1 trailing bytes"));
-  EXPECT_EQ(verdict("{}", 1), "trailing");
+  EXPECT_EQ(header_verdict(kGood, 3), "truncated");
+  EXPECT_THAT(header_message(kGood, 3),
+              HasSubstr("3 bytes of tensor data, its header describes 4"));
+  EXPECT_EQ(header_verdict(kGood, 4), "accepted");
+  EXPECT_EQ(header_verdict(kGood, 5), "trailing");
+  EXPECT_THAT(header_message(kGood, 5), HasSubstr("1 trailing bytes"));
+  EXPECT_EQ(header_verdict("{}", 1), "trailing");
 }
 
 TEST(ParseHeader, RefusesSizesThatDoNotMatchTheShape) {
   const std::string text = entry(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})");
-  EXPECT_EQ(verdict(text), "size_mismatch");
-  EXPECT_THAT(message(text),
+  EXPECT_EQ(header_verdict(text), "size_mismatch");
+  EXPECT_THAT(header_message(text),
               HasSubstr("tensor \"a\" of dtype F32 and shape [2] takes 8 bytes, but its offsets "
                         "[0, 4) span 4"));
 }
@@ -311,19 +314,20 @@ TEST(ParseHeader, RefusesOverflowingShapes) {
   const auto shaped = [](std::string_view shape) {
     return entry(fmt::format(R"({{"dtype":"F32","shape":{},"data_offsets":[0,0]}})", shape));
   };
-  EXPECT_EQ(verdict(shaped("[0,9223372036854775808,4]"), 0), "accepted");
-  EXPECT_EQ(verdict(shaped("[9223372036854775808,4,0]"), 0), "overflow");
+  EXPECT_EQ(header_verdict(shaped("[0,9223372036854775808,4]"), 0), "accepted");
+  EXPECT_EQ(header_verdict(shaped("[9223372036854775808,4,0]"), 0), "overflow");
   // 2^59 * 32 bits are 2^64.
-  EXPECT_EQ(verdict(shaped("[576460752303423487]"), 0), "size_mismatch");
-  EXPECT_EQ(verdict(shaped("[576460752303423488]"), 0), "overflow");
-  EXPECT_THAT(message(shaped("[576460752303423488]"), 0), HasSubstr("tensor \"a\""));
+  EXPECT_EQ(header_verdict(shaped("[576460752303423487]"), 0), "size_mismatch");
+  EXPECT_EQ(header_verdict(shaped("[576460752303423488]"), 0), "overflow");
+  EXPECT_THAT(header_message(shaped("[576460752303423488]"), 0), HasSubstr("tensor \"a\""));
 }
 
 TEST(ParseHeader, CountsBitsOfSmallDtypes) {
   const auto f4 = [](std::string_view dtype, int count, int size) {
-    return verdict(entry(fmt::format(R"({{"dtype":"{}","shape":[{}],"data_offsets":[0,{}]}})",
-                                     dtype, count, size)),
-                   static_cast<std::uint64_t>(size));
+    return header_verdict(
+        entry(fmt::format(R"({{"dtype":"{}","shape":[{}],"data_offsets":[0,{}]}})", dtype, count,
+                          size)),
+        static_cast<std::uint64_t>(size));
   };
   EXPECT_EQ(f4("F4", 6, 3), "accepted");
   EXPECT_EQ(f4("F4", 7, 4), "subbyte");

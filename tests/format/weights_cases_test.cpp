@@ -30,7 +30,7 @@ using nlohmann::json;
 using testing::dequantize;
 using testing::read_text;
 
-const std::filesystem::path kCases =
+const std::filesystem::path kWeightCases =
     std::filesystem::path(__FILE__).parent_path() / "../../../shared/cases";
 
 struct Tally {
@@ -238,18 +238,18 @@ bool is_about_weights(const std::string& error_class) {
 }
 
 TEST(FindWeights, DoesWhatTheSharedCasesExpect) {
-  if (!std::filesystem::exists(kCases / "manifest.json")) {
-    GTEST_SKIP() << "no shared cases at " << kCases;
+  if (!std::filesystem::exists(kWeightCases / "manifest.json")) {
+    GTEST_SKIP() << "no shared cases at " << kWeightCases;
   }
   std::map<std::string, Tally> tallies;
-  for (const json& entry : json::parse(read_text(kCases / "manifest.json"))) {
+  for (const json& entry : json::parse(read_text(kWeightCases / "manifest.json"))) {
     const std::string id = entry["id"];
-    Case test{.folder = kCases / id,
+    Case test{.folder = kWeightCases / id,
               .id = id,
               .group = entry["group"],
               .is_optional = entry["support"] != "core",
-              .expected = json::parse(read_text(kCases / id / "expected.json"))};
-    const auto checkpoint = Checkpoint::open(kCases / std::string(entry["entry"]));
+              .expected = json::parse(read_text(kWeightCases / id / "expected.json"))};
+    const auto checkpoint = Checkpoint::open(kWeightCases / std::string(entry["entry"]));
     const bool wants_error = test.expected["outcome"] == "error";
     const bool is_another_format = test.group == "gguf" || test.group == "torch";
     // Groups of blocks have no values, and containers and shards are the reader's to refuse.
