@@ -87,8 +87,10 @@ function(tp_check_cuda_declarations target source)
   endif()
   file(REAL_PATH "${TP_NVCC}" real_nvcc)
   get_filename_component(bin "${real_nvcc}" DIRECTORY)
-  find_path(TP_CUDA_INCLUDE cuda.h HINTS "${bin}/../include" "${bin}/../targets/x86_64-linux/include"
-    PATHS /usr/local/cuda/include DOC "Folder of cuda.h")
+  find_path(TP_CUDA_INCLUDE cuda.h
+    HINTS "${bin}/../include" "${bin}/../targets/x86_64-linux/include"
+    PATHS /usr/local/cuda/include
+    DOC "Folder of cuda.h")
   mark_as_advanced(TP_CUDA_INCLUDE)
   if(TP_CUDA_INCLUDE)
     add_library(${target}_cuda_check OBJECT "${source}")

@@ -1,10 +1,9 @@
 #include "trash_panda/base/aligned_buffer.h"
 
 #include <cerrno>
-#include <utility>
-
 #include <sys/mman.h>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -18,16 +17,18 @@ Result<AlignedBuffer> AlignedBuffer::create(std::uint64_t size_bytes) {
   }
   const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   TP_ASSIGN_OR_RETURN(const std::uint64_t rounded_bytes, round_up(size_bytes, page_bytes));
-  void* data = ::mmap(nullptr, rounded_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* data =
+      ::mmap(nullptr, rounded_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {
-    return std::unexpected(
-        Error::from_errno(errno, fmt::format("can't get a buffer of {}", format_bytes(rounded_bytes))));
+    return std::unexpected(Error::from_errno(
+        errno, fmt::format("can't get a buffer of {}", format_bytes(rounded_bytes))));
   }
   return AlignedBuffer(static_cast<std::byte*>(data), rounded_bytes);
 }
 
 AlignedBuffer::AlignedBuffer(AlignedBuffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
 
 AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
   std::swap(data_, other.data_);

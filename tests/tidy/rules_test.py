@@ -162,6 +162,8 @@ class Text(unittest.TestCase):
         self.assertEqual(self.found(check_layout, "libbase/a.h", "─" * 100 + "\n"), 0)
         self.assertEqual(self.found(check_layout, "libbase/a.h", "x" * 101 + "\n"), 1)
         self.assertEqual(self.found(check_layout, "README.md", "x" * 101 + "\n"), 0)
+        noted = "x" * 100 + "  # type: ignore[no-untyped-call]\n"
+        self.assertEqual(self.found(check_layout, "python/a.py", noted), 0)
 
     def test_lines_have_no_trailing_space_or_tab_and_the_last_one_ends(self):
         for text in ("a \n", "a\r\n", "a\tb\n", "a"):
