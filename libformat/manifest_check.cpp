@@ -174,7 +174,8 @@ Result<void> check_extents(const Manifest& manifest, TensorsByName& tensors) {
   return {};
 }
 
-Result<void> check_scale_of(const Located& weight, const TensorsByName& tensors) {
+Result<void> check_scale_of(const Located& weight, const PackedScale& how,
+                            const TensorsByName& tensors) {
   const std::string name = weight.tensor->name + "_scale";
   const auto scale = tensors.find(name);
   if (scale == tensors.end() || scale->second.extent != weight.extent ||
@@ -187,7 +188,6 @@ Result<void> check_scale_of(const Located& weight, const TensorsByName& tensors)
     return corrupt("scale_dtype", "scale \"{}\" is {}, not F32", printable(name),
                    dtype_name(found.dtype));
   }
-  const PackedScale& how = *weight.tensor->scale;
   if (!scale_shape_fits(weight.tensor->shape, found.shape, how.granularity, how.block_shape)) {
     return corrupt("scale_shape",
                    "scale \"{}\" of shape {} does not fit \"{}\" of shape {} per {}{}",
@@ -211,7 +211,7 @@ Result<void> check_scales(const Manifest& manifest, const TensorsByName& tensors
       if (tensor.is_scale) {
         return corrupt("schema", "\"{}\" is a scale and has one", printable(tensor.name));
       }
-      TP_RETURN_IF_ERROR(check_scale_of({&tensor, &extent}, tensors));
+      TP_RETURN_IF_ERROR(check_scale_of({&tensor, &extent}, *tensor.scale, tensors));
     }
   }
   // Names are unique, so each scaled weight found a scale of its own.
