@@ -37,7 +37,7 @@ class GroupFinder {
     }
     // Stable: without words that tell, the order of the file stays.
     std::ranges::stable_sort(
-        rest, {}, [this](NodeId child) { return execution_rank(tree_.node(child).text); });
+        rest, {}, [this](NodeId child) { return execution_rank(tree_.node(child).text()); });
     for (const NodeId child : rest) {
       search(child, wanted);
     }

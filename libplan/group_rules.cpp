@@ -31,7 +31,7 @@ bool is_parameter(const NameTree::Node& node) {
 void collect_paths(const NameTree& tree, NodeId at, std::uint64_t seed, Structure& paths) {
   for (NodeId child = tree.node(at).first_child; child != kNoNode;
        child = tree.node(child).next_sibling) {
-    const std::uint64_t path = combine(seed, tree.node(child).text_hash);
+    const std::uint64_t path = combine(seed, tree.node(child).structure_hash());
     if (is_parameter(tree.node(child))) {
       paths.push_back(path);
     } else {
@@ -115,7 +115,7 @@ bool are_equal_layers(const NameTree& tree, std::span<const NodeId> members,
       }
       const format::TensorRecord& tensor = tensors[tree.node(child).tensor];
       std::uint64_t hash =
-          combine(tree.node(child).text_hash, static_cast<std::uint64_t>(tensor.dtype));
+          combine(tree.node(child).structure_hash(), static_cast<std::uint64_t>(tensor.dtype));
       for (const std::uint64_t dimension : tensor.shape) {
         hash = combine(hash, dimension);
       }

@@ -1,8 +1,8 @@
 #include "name_tree.h"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
-#include <unordered_map>
 
 #include "trash_panda/base/error.h"
 
@@ -12,20 +12,10 @@ namespace {
 /// Longest run of digits that is taken for an index: hashes and dates are longer.
 constexpr std::size_t kNumberDigitsMax = 6;
 
-/// Stands for every number, so that members of a list have equal structure.
-constexpr std::uint64_t kNumberHash = 0x9E3779B97F4A7C15U;
-
-struct ChildKey {
-  NodeId parent;
-  std::string_view text;
-  bool operator==(const ChildKey&) const = default;
-};
-
-struct ChildKeyHash {
-  std::size_t operator()(const ChildKey& key) const {
-    return std::hash<std::string_view>{}(key.text) ^ (key.parent * 0x9E3779B97F4A7C15U);
-  }
-};
+std::uint64_t slot_hash(NodeId parent, std::uint64_t text_hash) {
+  // Multiplied last: the table takes the upper bits.
+  return (text_hash ^ (parent * 0xD6E8FEB86659FD93U)) * 0x9E3779B97F4A7C15U;
+}
 
 /// Splits a name at dots, at most kNameComponentsMax pieces.
 void split(std::string_view name, std::vector<std::string_view>& components) {
@@ -48,32 +38,53 @@ bool is_block_number(std::string_view component) {
          std::ranges::all_of(component, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-NodeId NameTree::add_child(NodeId parent, std::string_view text, std::string_view path,
-                           std::size_t tensor_index) {
+void NameTree::grow_table() {
+  table_.assign(std::max<std::size_t>(table_.size() * 2, 1024), kNoNode);
+  const auto shift = static_cast<unsigned>(std::countl_zero(table_.size()) + 1);
+  for (NodeId id = 1; id < nodes_.size(); ++id) {
+    std::size_t slot = slot_hash(nodes_[id].parent, nodes_[id].text_hash) >> shift;
+    while (table_[slot] != kNoNode) {
+      slot = (slot + 1) & (table_.size() - 1);
+    }
+    table_[slot] = id;
+  }
+}
+
+NodeId NameTree::child_or_new(NodeId parent, std::string_view path, std::size_t text_bytes) {
+  if (nodes_.size() * 2 >= table_.size()) {
+    grow_table();
+  }
+  const std::string_view text = path.substr(path.size() - text_bytes);
+  const std::uint64_t text_hash = std::hash<std::string_view>{}(text);
+  const auto shift = static_cast<unsigned>(std::countl_zero(table_.size()) + 1);
+  std::size_t slot = slot_hash(parent, text_hash) >> shift;
+  while (table_[slot] != kNoNode) {
+    const Node& node = nodes_[table_[slot]];
+    if (node.parent == parent && node.text() == text) {
+      return table_[slot];
+    }
+    slot = (slot + 1) & (table_.size() - 1);
+  }
   TP_ASSERT(nodes_.size() < kNoNode);
   const auto id = static_cast<NodeId>(nodes_.size());
+  table_[slot] = id;
   Node added;
-  added.text = text;
   added.path = path;
+  added.text_bytes = static_cast<std::uint32_t>(text_bytes);
+  added.text_hash = text_hash;
+  added.parent = parent;
   added.is_number = is_block_number(text);
-  added.text_hash = added.is_number ? kNumberHash : std::hash<std::string_view>{}(text);
-  added.first_tensor = tensor_index;
   nodes_.push_back(added);
   Node& above = nodes_[parent];
-  if (above.last_child == kNoNode) {
-    above.first_child = id;
-  } else {
-    nodes_[above.last_child].next_sibling = id;
-  }
+  (above.last_child == kNoNode ? above.first_child : nodes_[above.last_child].next_sibling) = id;
   above.last_child = id;
   return id;
 }
 
 NameTree::NameTree(std::span<const format::TensorRecord> tensors) {
+  TP_ASSERT(tensors.size() < kNoTensor);
   nodes_.reserve(tensors.size() * 2 + 1);
   nodes_.emplace_back();
-  std::unordered_map<ChildKey, NodeId, ChildKeyHash> ids;
-  ids.reserve(tensors.size() * 2);
   // Neighbours in a file share most of their path: only what differs is looked up.
   std::vector<std::string_view> components;
   std::vector<NodeId> trail{0};
@@ -82,21 +93,18 @@ NameTree::NameTree(std::span<const format::TensorRecord> tensors) {
     split(name, components);
     std::size_t depth = 0;
     while (depth < components.size() && depth + 1 < trail.size() &&
-           nodes_[trail[depth + 1]].text == components[depth]) {
+           nodes_[trail[depth + 1]].text() == components[depth]) {
       ++depth;
     }
     trail.resize(depth + 1);
     for (; depth < components.size(); ++depth) {
       const std::string_view text = components[depth];
-      const auto [entry, is_new] = ids.try_emplace({trail.back(), text}, kNoNode);
-      if (is_new) {
-        const auto path_bytes = static_cast<std::size_t>(text.data() - name.data()) + text.size();
-        entry->second = add_child(trail.back(), text, name.substr(0, path_bytes), index);
-      }
-      trail.push_back(entry->second);
+      const auto path_bytes = static_cast<std::size_t>(text.data() - name.data()) + text.size();
+      trail.push_back(child_or_new(trail.back(), name.substr(0, path_bytes), text.size()));
     }
-    nodes_[trail.back()].tensor = index;
+    nodes_[trail.back()].tensor = static_cast<std::uint32_t>(index);
   }
+  table_ = {};
 }
 
 std::vector<NodeId> NameTree::children(NodeId id) const {
@@ -118,7 +126,7 @@ std::vector<NodeId> NameTree::numbered_children(NodeId id) const {
   }
   const auto value = [this](NodeId child) {
     std::uint64_t number = 0;
-    for (const char digit : nodes_[child].text) {
+    for (const char digit : nodes_[child].text()) {
       number = number * 10 + static_cast<std::uint64_t>(digit - '0');
     }
     return number;
@@ -137,7 +145,7 @@ NodeId NameTree::find(std::string_view path) const {
   NodeId at = root();
   for (const std::string_view component : components) {
     NodeId child = nodes_[at].first_child;
-    while (child != kNoNode && nodes_[child].text != component) {
+    while (child != kNoNode && nodes_[child].text() != component) {
       child = nodes_[child].next_sibling;
     }
     if (child == kNoNode) {

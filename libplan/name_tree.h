@@ -24,18 +24,23 @@ inline constexpr NodeId kNoNode = std::numeric_limits<NodeId>::max();
 /// Holds views into the names: the records outlive it.
 class NameTree {
  public:
+  /// Kept small: a big model has a hundred thousand.
   struct Node {
-    std::string_view text;        ///< This component.
     std::string_view path;        ///< All components up to this one, joined by dots.
-    std::uint64_t text_hash = 0;  ///< Of `text`; the same for all numbers.
+    std::uint64_t text_hash = 0;  ///< Of this component.
+    NodeId parent = kNoNode;
     NodeId first_child = kNoNode;
     NodeId last_child = kNoNode;
     NodeId next_sibling = kNoNode;
-    std::size_t first_tensor = 0;    ///< Lowest index of the tensors at and below this node.
-    std::size_t tensor = kNoTensor;  ///< The tensor that ends here; names may also go on.
+    std::uint32_t tensor = kNoTensor;  ///< The tensor that ends here; names may also go on.
+    std::uint32_t text_bytes = 0;      ///< Length of this component, the end of `path`.
     bool is_number = false;
+
+    /// Of this component's part in a structure: the same for all numbers.
+    [[nodiscard]] std::uint64_t structure_hash() const { return is_number ? 1 : text_hash; }
+    [[nodiscard]] std::string_view text() const { return path.substr(path.size() - text_bytes); }
   };
-  static constexpr std::size_t kNoTensor = std::numeric_limits<std::size_t>::max();
+  static constexpr std::uint32_t kNoTensor = std::numeric_limits<std::uint32_t>::max();
 
   explicit NameTree(std::span<const format::TensorRecord> tensors);
 
@@ -51,10 +56,12 @@ class NameTree {
   [[nodiscard]] std::vector<std::size_t> tensors_below(NodeId id) const;
 
  private:
-  NodeId add_child(NodeId parent, std::string_view text, std::string_view path,
-                   std::size_t tensor_index);
+  NodeId child_or_new(NodeId parent, std::string_view path, std::size_t text_bytes);
+  void grow_table();
 
   std::vector<Node> nodes_;
+  /// Open addressing by parent and component: a power of two, at most half full.
+  std::vector<NodeId> table_;
 };
 
 /// Whether a component is a block number: digits only, few enough to be a count of anything.
