@@ -17,6 +17,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # False alarms on std::string::insert and operator+ (GCC bug 105651, fixed in 13).
   target_compile_options(tp_options INTERFACE -Wno-restrict)
 endif()
+if(CMAKE_UNITY_BUILD)
+  # It warns of types of unnamed namespaces in headers, which joined sources look like.
+  target_compile_options(tp_options INTERFACE -Wno-subobject-linkage)
+endif()
 if(TP_WARNINGS_AS_ERRORS)
   target_compile_options(tp_options INTERFACE -Werror)
 endif()
