@@ -1,6 +1,6 @@
 #include "trash_panda/format/manifest.h"
 
-#include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <string>
 
@@ -134,16 +134,22 @@ TEST(ParseManifest, TakesATensorUpToTheEndOfAHugeExtentAndNoByteMore) {
   EXPECT_FALSE(parse_manifest(write_manifest(manifest), "manifest.json"));
 }
 
-/// The target on the development machine is 0.3 s; sanitizers and busy machines get ten times that.
+/// Processor time, not time of day: other tests run beside this one. The target is 0.3 s on the
+/// development machine; a limit that is wider here still finds work that grows with the square.
 TEST(ParseManifest, ReadsNinetyThousandTensorsFast) {
+#ifdef NDEBUG
+  constexpr double kSecondsMax = 1;
+#else
+  constexpr double kSecondsMax = 30;  // Without optimization, and with sanitizers.
+#endif
   const std::string text = write_manifest(make_manifest(90, 1000));
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   const Result<Manifest> parsed = parse_manifest(text, "manifest.json");
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   ASSERT_TRUE(parsed) << parsed.error().message();
-  RecordProperty("seconds", fmt::format("{:.3f}", took.count()));
+  RecordProperty("cpu_seconds", fmt::format("{:.3f}", seconds));
   RecordProperty("bytes", fmt::format("{}", text.size()));
-  EXPECT_LT(took.count(), 3.0);
+  EXPECT_LT(seconds, kSecondsMax);
 }
 
 TEST(ReadManifest, NamesAFolderThatIsNoPack) {
