@@ -34,6 +34,7 @@ const std::vector<ExitCodeDescription>& exit_code_descriptions() {
       {8, "a device or a measurement is not available"},
       {10, "a plan or pack was made for another checkpoint"},
       {11, "another process holds the output"},
+      {129, "the terminal went away (SIGHUP)"},
       {130, "interrupted (SIGINT)"},
       {143, "terminated (SIGTERM)"},
   };

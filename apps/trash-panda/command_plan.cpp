@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,19 @@ Result<void> check_options(const PlanOptions& options, const Console& console) {
   if (writes_file(options)) {
     return check_output_file(options.output.text,
                              options.force ? Overwrite::kReplace : Overwrite::kRefuse);
+  }
+  return {};
+}
+
+/// -f must never cost anyone a checkpoint.
+Result<void> spare_the_model(const PlanOptions& options, const format::Checkpoint& checkpoint) {
+  for (const format::CheckpointFile& file : checkpoint.files()) {
+    std::error_code ignored;
+    if (std::filesystem::equivalent(options.output.text, file.path, ignored)) {
+      return std::unexpected(
+          Error(ErrorCode::kOutput, fmt::format("{} is the model itself", printable(file.path)))
+              .with_hint("choose another name with -o"));
+    }
   }
   return {};
 }
@@ -95,6 +109,7 @@ Result<void> run_plan(const PlanOptions& options, Console& console) {
       plan::summarize_model(model.checkpoint, model.weights, model.blocks, request.compute_dtype);
   TP_ASSIGN_OR_RETURN(const plan::Plan plan, plan::make_plan(summary, hardware, request));
   if (writes_file(options)) {
+    TP_RETURN_IF_ERROR(spare_the_model(options, model.checkpoint));
     TP_RETURN_IF_ERROR(write_output_file(options.output.text, plan::write_plan_toml(plan),
                                          options.force ? Overwrite::kReplace : Overwrite::kRefuse));
   }

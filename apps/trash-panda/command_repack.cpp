@@ -94,10 +94,14 @@ Result<WrittenPack> write_staged(const RepackInput& input, const PackTarget& tar
                          input.layout, target.staged, pack);
   if (!manifest) {
     Error error = std::move(manifest).error();
-    if (error.code() == ErrorCode::kOutput && error.hint().empty()) {
-      error = std::move(error).with_hint("choose another place with -o");
+    if (error.code() == ErrorCode::kInterrupted) {
+      return std::unexpected(std::move(error).with_hint(
+          fmt::format("nothing is left of {}", printable(target.staged))));
     }
-    return std::unexpected(std::move(error));
+    const bool may_go_elsewhere = error.code() == ErrorCode::kOutput && error.hint().empty();
+    return std::unexpected(may_go_elsewhere
+                               ? std::move(error).with_hint("choose another place with -o")
+                               : std::move(error));
   }
   if (!announced) {
     announce(input, console);
@@ -115,10 +119,14 @@ Result<WrittenPack> write(const RepackOptions& options, const RepackInput& input
     if (!verified) {
       // What is known to be wrong must not stay. A pack that only was not looked at to the end is
       // complete, and took long to write.
-      if (target.replaces || verified.error().code() == ErrorCode::kMismatch) {
+      Error error = std::move(verified).error();
+      if (target.replaces || error.code() == ErrorCode::kMismatch) {
         static_cast<void>(FileSystem::posix().remove_all(target.staged));
+      } else if (error.code() == ErrorCode::kInterrupted) {
+        return std::unexpected(std::move(error).with_hint(fmt::format(
+            "{} is complete, but not all of it was read back", printable(target.final))));
       }
-      return std::unexpected(std::move(verified).error());
+      return std::unexpected(std::move(error));
     }
   }
   TP_RETURN_IF_ERROR(publish_pack(target));

@@ -115,6 +115,14 @@ TEST_F(PlanCommand, KeepsAnExistingFileUnlessForced) {
   expect_failure(run({"plan", "model.safetensors", "-o", "absent/plan.toml"}), 7, {"absent"});
 }
 
+TEST_F(PlanCommand, NeverReplacesTheModel) {
+  const std::string before = read_text(path("model.safetensors"));
+  std::filesystem::create_symlink("model.safetensors", path("link"));
+  expect_failure(run({"plan", "model.safetensors", "-f", "-o", "link"}), 7,
+                 {"model.safetensors is the model itself"});
+  EXPECT_EQ(read_text(path("model.safetensors")), before);
+}
+
 TEST_F(PlanCommand, DryRunAndCheckWriteNothing) {
   EXPECT_EQ(run({"plan", "model.safetensors", "-n", "-o", "plan.toml"}).exit_code, 0);
   EXPECT_EQ(run({"plan", "model.safetensors", "--check", "-o", "plan.toml"}).exit_code, 0);
