@@ -93,6 +93,7 @@ class IoEngineContract : public ::testing::TestWithParam<EngineCase> {
   trash_panda::testing::TempDir folder_;
   std::filesystem::path path_;
   std::vector<std::byte> expected_;
+  Collector collector_;  ///< Outlives the engine of a test, whose threads call it.
 };
 
 struct Range {
@@ -115,13 +116,12 @@ TEST_P(IoEngineContract, ReadsEveryAlignmentAndSize) {
   auto engine = make_engine();
   std::deque<AlignedBuffer> buffers;
   std::vector<std::span<std::byte>> targets;
-  Collector collector;
   for (const Range& range : ranges) {
     buffers.push_back(*AlignedBuffer::create(range.size_bytes));
     targets.push_back(buffers.back().span().first(range.size_bytes));
-    engine->submit({&file, range.offset_bytes, targets.back(), collector.expect_one()});
+    engine->submit({&file, range.offset_bytes, targets.back(), collector_.expect_one()});
   }
-  for (const Result<void>& result : collector.wait()) {
+  for (const Result<void>& result : collector_.wait()) {
     EXPECT_TRUE(result) << result.error().message();
   }
   for (std::size_t at = 0; at < ranges.size(); ++at) {
@@ -137,22 +137,20 @@ TEST_P(IoEngineContract, ReadsManyPiecesIntoOneBuffer) {
   const File file = open_pattern(kPieces * kPieceBytes);
   auto engine = make_engine();
   const AlignedBuffer buffer = *AlignedBuffer::create(kPieces * kPieceBytes);
-  Collector collector;
   for (std::size_t piece = 0; piece < kPieces; ++piece) {
     engine->submit({&file, piece * kPieceBytes,
                     buffer.span().subspan(piece * kPieceBytes, kPieceBytes),
-                    collector.expect_one()});
+                    collector_.expect_one()});
   }
-  EXPECT_EQ(collector.wait().size(), kPieces);
+  EXPECT_EQ(collector_.wait().size(), kPieces);
   EXPECT_TRUE(std::ranges::equal(buffer.span(), expected_));
 }
 
 TEST_P(IoEngineContract, ReadsNothingSuccessfully) {
   const File file = open_pattern(4096);
   auto engine = make_engine();
-  Collector collector;
-  engine->submit({&file, 0, {}, collector.expect_one()});
-  EXPECT_TRUE(collector.wait().front());
+  engine->submit({&file, 0, {}, collector_.expect_one()});
+  EXPECT_TRUE(collector_.wait().front());
 }
 
 TEST_P(IoEngineContract, ReadsFromSeveralFilesAtOnce) {
@@ -161,14 +159,13 @@ TEST_P(IoEngineContract, ReadsFromSeveralFilesAtOnce) {
   const File second = open_pattern(64 * 4096);
   auto engine = make_engine();
   const AlignedBuffer buffer = *AlignedBuffer::create(128 * 4096);
-  Collector collector;
   for (std::size_t page = 0; page < 64; ++page) {
     engine->submit(
-        {&first, page * 4096, buffer.span().subspan(page * 4096, 4096), collector.expect_one()});
+        {&first, page * 4096, buffer.span().subspan(page * 4096, 4096), collector_.expect_one()});
     engine->submit({&second, page * 4096, buffer.span().subspan((64 + page) * 4096, 4096),
-                    collector.expect_one()});
+                    collector_.expect_one()});
   }
-  collector.wait();
+  collector_.wait();
   EXPECT_TRUE(std::ranges::equal(buffer.span().first(64 * 4096), expected));
   EXPECT_TRUE(std::ranges::equal(buffer.span().last(64 * 4096), expected_));
 }
@@ -177,9 +174,8 @@ TEST_P(IoEngineContract, EndOfFileInsideTheRangeIsTruncated) {
   const File file = open_pattern(2 * 4096);
   auto engine = make_engine();
   const AlignedBuffer buffer = *AlignedBuffer::create(2 * 4096);
-  Collector collector;
-  engine->submit({&file, 4096, buffer.span(), collector.expect_one()});
-  const Result<void> result = collector.wait().front();
+  engine->submit({&file, 4096, buffer.span(), collector_.expect_one()});
+  const Result<void> result = collector_.wait().front();
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code(), ErrorCode::kCorrupt);
   EXPECT_EQ(result.error().reason(), "truncated");
@@ -192,9 +188,8 @@ TEST_P(IoEngineContract, FileThatShrankIsTruncated) {
   std::filesystem::resize_file(path_, 4096);
   auto engine = make_engine();
   const AlignedBuffer buffer = *AlignedBuffer::create(16 * 4096);
-  Collector collector;
-  engine->submit({&file, 0, buffer.span(), collector.expect_one()});
-  const Result<void> result = collector.wait().front();
+  engine->submit({&file, 0, buffer.span(), collector_.expect_one()});
+  const Result<void> result = collector_.wait().front();
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().reason(), "truncated");
 }
@@ -203,9 +198,8 @@ TEST_P(IoEngineContract, RefusedReadNamesOffsetBytesAndCause) {
   const File closed;  // Its descriptor is -1: the system refuses with EBADF.
   auto engine = make_engine();
   const AlignedBuffer buffer = *AlignedBuffer::create(4096);
-  Collector collector;
-  engine->submit({&closed, 12288, buffer.span(), collector.expect_one()});
-  const Result<void> result = collector.wait().front();
+  engine->submit({&closed, 12288, buffer.span(), collector_.expect_one()});
+  const Result<void> result = collector_.wait().front();
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code(), ErrorCode::kFailed);
   EXPECT_THAT(result.error().message(), HasSubstr("4096 bytes at 12288"));
@@ -216,12 +210,11 @@ TEST_P(IoEngineContract, FailedReadDoesNotDisturbOthers) {
   const File file = open_pattern(32 * 4096);
   auto engine = make_engine();
   const AlignedBuffer buffer = *AlignedBuffer::create(33 * 4096);
-  Collector collector;
   for (std::size_t page = 0; page < 33; ++page) {
     engine->submit(
-        {&file, page * 4096, buffer.span().subspan(page * 4096, 4096), collector.expect_one()});
+        {&file, page * 4096, buffer.span().subspan(page * 4096, 4096), collector_.expect_one()});
   }
-  const std::vector<Result<void>> results = collector.wait();
+  const std::vector<Result<void>> results = collector_.wait();
   EXPECT_EQ(std::ranges::count_if(results, [](const auto& result) { return !result; }), 1);
   EXPECT_TRUE(std::ranges::equal(buffer.span().first(32 * 4096), expected_));
 }
@@ -229,13 +222,13 @@ TEST_P(IoEngineContract, FailedReadDoesNotDisturbOthers) {
 TEST_P(IoEngineContract, DestroyingCompletesEveryReadOnce) {
   constexpr std::size_t kReads = 2000;
   const File file = open_pattern(256 * 4096);
-  const AlignedBuffer buffer = *AlignedBuffer::create(256 * 4096);
+  const AlignedBuffer buffer = *AlignedBuffer::create(kReads * 4096);
   std::atomic<std::size_t> done = 0;
   std::atomic<std::size_t> given_up = 0;
   auto engine = make_engine();
   for (std::size_t at = 0; at < kReads; ++at) {
     const std::size_t page = at % 256;
-    engine->submit({&file, page * 4096, buffer.span().subspan(page * 4096, 4096),
+    engine->submit({&file, page * 4096, buffer.span().subspan(at * 4096, 4096),
                     [&](const Result<void>& result) {
                       if (result) {
                         ++done;
@@ -249,20 +242,21 @@ TEST_P(IoEngineContract, DestroyingCompletesEveryReadOnce) {
 }
 
 TEST_P(IoEngineContract, DestroyingGivesUpWhatHasNotBegun) {
+  constexpr std::size_t kBlockers = 64;
   const File file = open_pattern(4096);
-  const AlignedBuffer buffer = *AlignedBuffer::create(4096);
+  const AlignedBuffer buffer = *AlignedBuffer::create(kBlockers * 4096);
   // The first completions hold every thread until the engine is being destroyed.
   std::atomic<bool> is_closing = false;
   std::atomic<std::size_t> given_up = 0;
   auto engine = make_engine();
-  constexpr std::size_t kBlockers = 64;
   for (std::size_t at = 0; at < kBlockers; ++at) {
-    engine->submit({&file, 0, buffer.span(), [&](const Result<void>& result) {
-                      while (!is_closing) {
-                        std::this_thread::yield();
-                      }
-                      given_up += !result && result.error().code() == ErrorCode::kInterrupted;
-                    }});
+    engine->submit(
+        {&file, 0, buffer.span().subspan(at * 4096, 4096), [&](const Result<void>& result) {
+           while (!is_closing) {
+             std::this_thread::yield();
+           }
+           given_up += !result && result.error().code() == ErrorCode::kInterrupted;
+         }});
   }
   std::thread closer([&] { engine.reset(); });
   // The destructor can't return before the flag is set; it only needs to have begun.
@@ -276,8 +270,7 @@ TEST_P(IoEngineContract, CompletionMaySubmitTheNextRead) {
   const File file = open_pattern(8 * 4096);
   const AlignedBuffer buffer = *AlignedBuffer::create(8 * 4096);
   auto engine = make_engine();
-  Collector collector;
-  std::vector<std::function<void(Result<void>)>> last = {collector.expect_one()};
+  std::vector<std::function<void(Result<void>)>> last = {collector_.expect_one()};
   std::function<void(std::size_t)> read_page = [&](std::size_t page) {
     engine->submit({&file, page * 4096, buffer.span().subspan(page * 4096, 4096),
                     [&, page](Result<void> result) {
@@ -289,7 +282,8 @@ TEST_P(IoEngineContract, CompletionMaySubmitTheNextRead) {
                     }});
   };
   read_page(0);
-  EXPECT_TRUE(collector.wait().front());
+  EXPECT_TRUE(collector_.wait().front());
+  engine.reset();  // Before what its threads may still be leaving.
   EXPECT_TRUE(std::ranges::equal(buffer.span(), expected_));
 }
 
