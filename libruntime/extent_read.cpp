@@ -7,7 +7,8 @@ namespace trash_panda::runtime {
 
 std::shared_ptr<ExtentRead> ExtentRead::start(IoEngine& engine, const File& file,
                                               std::uint64_t offset_bytes,
-                                              std::span<std::byte> target, ChunkCallback on_chunk) {
+                                              std::span<std::byte> target,
+                                              const ChunkCallback& on_chunk) {
   auto read = std::make_shared<ExtentRead>();
   // All are counted before the first is queued: chunks come in while others are still queued.
   read->pending_chunks_ = (target.size() + kReadChunkBytes - 1) / kReadChunkBytes;

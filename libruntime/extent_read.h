@@ -36,7 +36,7 @@ class ExtentRead {
   /// @param on_chunk      May be empty.
   static std::shared_ptr<ExtentRead> start(IoEngine& engine, const File& file,
                                            std::uint64_t offset_bytes, std::span<std::byte> target,
-                                           ChunkCallback on_chunk);
+                                           const ChunkCallback& on_chunk);
 
   /// Waits until no chunk is in flight any more, and says how it went: the first error, if any.
   [[nodiscard]] Result<void> wait() const;

@@ -26,8 +26,8 @@ BlockLease::~BlockLease() {
 }
 
 const std::vector<TensorView>& BlockLease::tensors() const {
-  static const std::vector<TensorView> kNone;
-  return core_ == nullptr ? kNone : core_->tensors(block_index_);
+  static const std::vector<TensorView> none;
+  return core_ == nullptr ? none : core_->tensors(block_index_);
 }
 
 void BlockLease::release() {
