@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -22,7 +21,7 @@ class Pipeline {
       : chunk_count_(chunk_count),
         fill_(fill),
         buffers_(std::move(buffers)),
-        filled_(buffers_.size()) {}
+        slots_(buffers_.size()) {}
 
   /// One thread's work: fills chunks until there are no more.
   void fill_chunks() {
@@ -40,7 +39,7 @@ class Pipeline {
       lock.unlock();
       Filled filled = fill_(chunk_index, buffers_[slot].span());
       lock.lock();
-      filled_[slot] = std::move(filled);
+      slots_[slot] = {.is_filled = true, .filled = std::move(filled)};
       can_use_.notify_one();
     }
   }
@@ -66,13 +65,18 @@ class Pipeline {
   }
 
  private:
+  /// What waits in a buffer to be consumed.
+  struct Slot {
+    bool is_filled = false;
+    Filled filled;
+  };
+
   Filled wait_for(std::size_t chunk_index) {
     std::unique_lock lock(mutex_);
-    std::optional<Filled>& filled = filled_[chunk_index % buffers_.size()];
-    can_use_.wait(lock, [&] { return filled.has_value(); });
-    Filled taken = *std::move(filled);
-    filled.reset();
-    return taken;
+    Slot& slot = slots_[chunk_index % buffers_.size()];
+    can_use_.wait(lock, [&] { return slot.is_filled; });
+    slot.is_filled = false;
+    return slot.filled;
   }
 
   const std::size_t chunk_count_;
@@ -81,7 +85,7 @@ class Pipeline {
   std::mutex mutex_;
   std::condition_variable can_fill_;
   std::condition_variable can_use_;
-  std::vector<std::optional<Filled>> filled_;  ///< By buffer: what waits to be consumed.
+  std::vector<Slot> slots_;  ///< By buffer.
   std::size_t next_chunk_ = 0;
   std::size_t consumed_count_ = 0;
   bool is_cancelled_ = false;
@@ -102,6 +106,7 @@ Result<void> run_chunk_pipeline(std::size_t chunk_count, const ChunkPipelineOpti
   }
   Pipeline pipeline(chunk_count, fill, std::move(buffers));
   std::vector<std::jthread> threads;
+  threads.reserve(options.thread_count);
   for (unsigned i = 0; i < options.thread_count; ++i) {
     threads.emplace_back([&pipeline] { pipeline.fill_chunks(); });
   }
