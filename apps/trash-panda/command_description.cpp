@@ -22,7 +22,7 @@ std::string usage_line(const CommandDescription& command) {
 }
 
 const std::vector<ExitCodeDescription>& exit_code_descriptions() {
-  static const std::vector<ExitCodeDescription> kCodes = {
+  static const std::vector<ExitCodeDescription> codes = {
       {0, "success"},
       {1, "any other failure"},
       {2, "wrong usage: an option, a selector, a size"},
@@ -38,7 +38,7 @@ const std::vector<ExitCodeDescription>& exit_code_descriptions() {
       {130, "interrupted (SIGINT)"},
       {143, "terminated (SIGTERM)"},
   };
-  return kCodes;
+  return codes;
 }
 
 }  // namespace trash_panda::cli

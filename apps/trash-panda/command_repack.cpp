@@ -121,7 +121,9 @@ Result<WrittenPack> write(const RepackOptions& options, const RepackInput& input
       // complete, and took long to write.
       Error error = std::move(verified).error();
       if (target.replaces || error.code() == ErrorCode::kMismatch) {
-        static_cast<void>(FileSystem::posix().remove_all(target.staged));
+        if (const Result<void> removed = FileSystem::posix().remove_all(target.staged); !removed) {
+          console.warn(removed.error().to_string());
+        }
       } else if (error.code() == ErrorCode::kInterrupted) {
         return std::unexpected(std::move(error).with_hint(fmt::format(
             "{} is complete, but not all of it was read back", printable(target.final))));

@@ -44,6 +44,11 @@ std::vector<std::string> unknown_variables(const CommandDescriptions& commands) 
       }
     }
   }
+  // Compared without the common prefix, which would make every name look near.
+  std::vector<std::string_view> rests(known.begin(), known.end());
+  for (std::string_view& rest : rests) {
+    rest.remove_prefix(kPrefix.size());
+  }
   std::vector<std::string> warnings;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
@@ -51,13 +56,7 @@ std::vector<std::string> unknown_variables(const CommandDescriptions& commands) 
     if (!name.starts_with(kPrefix) || std::ranges::find(known, name) != known.end()) {
       continue;
     }
-    // The common prefix would make every name look near.
-    const std::string_view rest = name.substr(kPrefix.size());
-    std::vector<std::string_view> rests;
-    for (const std::string_view candidate : known) {
-      rests.push_back(candidate.substr(kPrefix.size()));
-    }
-    const std::string_view nearest = nearest_name(rest, rests);
+    const std::string_view nearest = nearest_name(name.substr(kPrefix.size()), rests);
     warnings.push_back(fmt::format(
         "{} is not a variable of trash-panda{}", printable(name),
         nearest.empty() ? std::string() : fmt::format("; did you mean {}{}?", kPrefix, nearest)));

@@ -72,7 +72,8 @@ Result<void> write_output_file(const std::filesystem::path& path, std::string_vi
   Result<void> written = write_and_rename(files, path, staged, text, overwrite);
   if (!written) {
     // The first error is the one to tell; what can't be removed is a small hidden file.
-    static_cast<void>(files.remove_all(staged));
+    const Result<void> removed = files.remove_all(staged);
+    static_cast<void>(removed);
     return std::unexpected(
         std::move(written).error().with_context(fmt::format("can't write {}", printable(path))));
   }

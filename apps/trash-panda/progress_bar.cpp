@@ -24,7 +24,7 @@ constexpr milliseconds kRedrawInterval{200};
 constexpr milliseconds kJsonInterval{1000};
 constexpr milliseconds kLineInterval{10'000};
 /// Weight of the past in the rate: about the last ten seconds count.
-constexpr double kRateTimeConstant_s = 5.0;
+constexpr double kRateMemorySeconds = 5.0;
 
 seconds time_left(const ProgressSample& sample) {
   const std::uint64_t left_bytes =
@@ -150,7 +150,7 @@ void ProgressBar::run() {
     const std::uint64_t done_bytes = done_bytes_;
     const double step_rate =
         static_cast<double>(done_bytes - std::min(measured_bytes, done_bytes)) / step_s;
-    const double weight = measured_bytes == 0 ? 1.0 : 1.0 - std::exp(-step_s / kRateTimeConstant_s);
+    const double weight = measured_bytes == 0 ? 1.0 : 1.0 - std::exp(-step_s / kRateMemorySeconds);
     rate += weight * (step_rate - rate);
     measured = now;
     measured_bytes = done_bytes;
