@@ -1,8 +1,7 @@
 #include "trash_panda/format/checksum.h"
 
-#include <xxhash.h>
-
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include "trash_panda/base/error.h"
 
@@ -38,7 +37,9 @@ void Checksum::update(std::span<const std::byte> bytes) {
   XXH3_128bits_update(state_->xxh3.get(), bytes.data(), bytes.size());
 }
 
-std::string Checksum::hex() const { return to_hex(XXH3_128bits_digest(state_->xxh3.get())); }
+std::string Checksum::hex() const {
+  return to_hex(XXH3_128bits_digest(state_->xxh3.get()));
+}
 
 std::string checksum_hex(std::span<const std::byte> bytes) {
   return to_hex(XXH3_128bits(bytes.data(), bytes.size()));

@@ -47,7 +47,9 @@ const DtypeInfo& info(Dtype dtype) {
 
 }  // namespace
 
-std::string_view dtype_name(Dtype dtype) { return info(dtype).name; }
+std::string_view dtype_name(Dtype dtype) {
+  return info(dtype).name;
+}
 
 std::optional<Dtype> parse_dtype(std::string_view name) {
   for (const DtypeInfo& known : kDtypes) {
@@ -58,7 +60,9 @@ std::optional<Dtype> parse_dtype(std::string_view name) {
   return std::nullopt;
 }
 
-unsigned dtype_bits(Dtype dtype) { return info(dtype).bits; }
+unsigned dtype_bits(Dtype dtype) {
+  return info(dtype).bits;
+}
 
 bool is_fp8(Dtype dtype) {
   return dtype == Dtype::kF8E4M3 || dtype == Dtype::kF8E5M2 || dtype == Dtype::kF8E4M3Fnuz ||

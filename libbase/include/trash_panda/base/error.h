@@ -76,25 +76,24 @@ using Result = std::expected<T, Error>;
 
 /// Checks our own logic, in every build. What comes from files, flags or the operating system is
 /// validated with errors instead and never reaches this.
-#define TP_ASSERT(condition)                                                   \
-  (static_cast<bool>(condition)                                                \
-       ? static_cast<void>(0)                                                  \
-       : ::trash_panda::assertion_failed(#condition, __FILE__, __LINE__))
+#define TP_ASSERT(condition)                           \
+  (static_cast<bool>(condition) ? static_cast<void>(0) \
+                                : ::trash_panda::assertion_failed(#condition, __FILE__, __LINE__))
 
 /// Evaluates `expression`, a Result<void>, and returns its error from the enclosing function.
-#define TP_RETURN_IF_ERROR(expression)                                         \
-  do {                                                                         \
-    if (auto tp_result = (expression); !tp_result) [[unlikely]] {              \
-      return std::unexpected(std::move(tp_result).error());                    \
-    }                                                                          \
+#define TP_RETURN_IF_ERROR(expression)                            \
+  do {                                                            \
+    if (auto tp_result = (expression); !tp_result) [[unlikely]] { \
+      return std::unexpected(std::move(tp_result).error());       \
+    }                                                             \
   } while (false)
 
 #define TP_CONCAT_(a, b) a##b
 #define TP_CONCAT(a, b) TP_CONCAT_(a, b)
 /// `TP_ASSIGN_OR_RETURN(auto file, File::open(path));` declares `file` or returns the error.
-#define TP_ASSIGN_OR_RETURN(declaration, expression)                           \
-  auto TP_CONCAT(tp_result_, __LINE__) = (expression);                         \
-  if (!TP_CONCAT(tp_result_, __LINE__)) [[unlikely]] {                         \
+#define TP_ASSIGN_OR_RETURN(declaration, expression)                            \
+  auto TP_CONCAT(tp_result_, __LINE__) = (expression);                          \
+  if (!TP_CONCAT(tp_result_, __LINE__)) [[unlikely]] {                          \
     return std::unexpected(std::move(TP_CONCAT(tp_result_, __LINE__)).error()); \
-  }                                                                            \
-  declaration = *std::move(TP_CONCAT(tp_result_, __LINE__)) /* NOLINT(bugprone-macro-parentheses) */
+  }                                                                             \
+  declaration = *std::move(TP_CONCAT(tp_result_, __LINE__)) /* NOLINT(*-parentheses) */
