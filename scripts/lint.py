@@ -1,6 +1,6 @@
 """Checks our C++ with clang-format and clang-tidy; `--fix` formats instead.
 
-    scripts/lint.py [--build build/dev]… [--jobs N] [--fix] [FILE…]
+    scripts/lint.py [--build build/dev]… [--jobs N] [--format-only] [--fix] [FILE…]
 
 clang-tidy sees the translation units of the build trees: single files of build/dev, or the
 joined ones of a preset with CMAKE_UNITY_BUILD, which is several times faster. What it passed is
@@ -160,13 +160,14 @@ def main() -> int:
     parser.add_argument("files", nargs="*", metavar="FILE", help="default: all of ours")
     parser.add_argument("--build", type=pathlib.Path, action="append", metavar="FOLDER")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--format-only", action="store_true", help="no clang-tidy")
     parser.add_argument("--fix", action="store_true", help="format the files; no clang-tidy")
     options = parser.parse_args()
     only = [os.path.relpath(os.path.abspath(name), ROOT) for name in options.files]
     files = [name for name in our_files() if not only or name in only]
     formatted = run_format(files, options.fix)
     print(f"lint: clang-format: {len(files)} files, {'clean' if formatted else 'with findings'}")
-    if options.fix:
+    if options.fix or options.format_only:
         return 0 if formatted else 1
     builds = [build.resolve() for build in options.build or [ROOT / "build/dev"]]
     return 0 if run_tidy(builds, options.jobs, only) and formatted else 1

@@ -32,21 +32,24 @@ test_python() {
   local -a select=()
   ((with_torch)) || select=(-m "not torch")
   check pytest "Python tests" "$venv_python" -m pytest "${select[@]}" python/tests
-  keep_summary pytest '^(=+ )?[0-9]+ (passed|failed|skipped|error).* in '
 }
 
 run_tests() {
   local start_us
   start_us=$(now_us)
-  test_preset dev
+  check clang-format "clang-format" "$venv_python" scripts/lint.py --format-only
+  test_preset "$preset"
   build_package || failed_steps+=(package)
-  test_preset asan
-  # The joined sources of this tree take clang-tidy a fraction of the time of single ones.
-  check lint "clang-format and clang-tidy" \
-    "$venv_python" scripts/lint.py --build build/asan --build build/python --jobs "$jobs"
-  test_preset tsan
   test_python
+  if ((full)); then
+    test_preset asan
+    test_preset tsan
+    # The joined sources of asan take clang-tidy a fraction of the time of single ones.
+    check clang-tidy "clang-tidy" \
+      "$venv_python" scripts/lint.py --build build/asan --build build/python --jobs "$jobs"
+  fi
 
+  keep_summary pytest '^(=+ )?[0-9]+ (passed|failed|skipped|error).* in '
   say "all checks took $(seconds_since "$start_us")"
   ((${#summaries[@]} == 0)) || printf '%s\n' "${summaries[@]}"
   if ((${#failed_steps[@]})); then

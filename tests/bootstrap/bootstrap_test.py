@@ -112,9 +112,9 @@ class Build(BootstrapTest):
         self.clone.set_flag("installed")
 
     def test_builds_the_preset_and_the_package_with_the_compiler_for_cuda(self):
-        self.run_ok("build", "--preset", "release", "--jobs", "3")
+        self.run_ok("build", "--preset", "dev", "--jobs", "3")
         self.assertIn(f"-DTP_NVCC={self.clone.programs}/nvcc", self.clone.calls("cmake")[0])
-        self.assertEqual(self.clone.calls("cmake")[1], "cmake --build --preset release -j 3")
+        self.assertEqual(self.clone.calls("cmake")[1], "cmake --build --preset dev -j 3")
         self.assertIn("-Ccmake.define.TP_CUDA=AUTO", self.clone.calls("python")[-1])
 
     def test_builds_the_package_again_only_after_a_change(self):
@@ -137,7 +137,7 @@ class Build(BootstrapTest):
         self.clone.set_flag("fail-cmake")
         done = self.clone.run("build")
         self.assertEqual(done.returncode, 1)
-        for words in ("cmake is unhappy", "configure-dev.log", "to repeat this step: cd "):
+        for words in ("cmake is unhappy", "configure-release.log", "to repeat this step: cd "):
             self.assertIn(words, done.stdout)
 
 
@@ -147,13 +147,20 @@ class Test(BootstrapTest):
         self.clone.set_flag("installed")
 
     def test_ends_with_the_summaries_of_all_runners(self):
-        lines = self.run_ok("test").splitlines()
         passed = "100% tests passed, 0 tests failed out of 2"
-        self.assertEqual(lines[-4:], [passed, passed, passed, "===== 5 passed in 0.01s ====="])
+        python = "===== 5 passed in 0.01s ====="
+        lines = self.run_ok("test").splitlines()
+        self.assertEqual(lines[-2:], [passed, python])
+        self.assertNotIn(passed, lines[:-2])
+        lines = self.run_ok("test", "--full").splitlines()
+        self.assertEqual(lines[-4:], [passed, passed, passed, python])
+        for preset in ("release", "asan", "tsan"):
+            self.assertIn(f"--preset {preset} ", " ".join(self.clone.calls("ctest")))
+        self.assertIn("--build build/asan", self.clone.calls("python")[-1])
 
     def test_goes_on_after_a_failure_and_exits_1(self):
         self.clone.set_flag("fail-ctest", "asan")
-        done = self.clone.run("test")
+        done = self.clone.run("test", "--full")
         self.assertEqual(done.returncode, 1)
         self.assertIn("50% tests passed, 1 tests failed out of 2\n", done.stdout)
         self.assertIn("===== 5 passed in 0.01s =====\n", done.stdout)
