@@ -26,10 +26,11 @@ constexpr std::uint64_t round_up_to(std::uint64_t value, std::uint64_t alignment
   return (value + alignment - 1) / alignment * alignment;
 }
 
-/// Whether a weight is stored in another form than it is computed with.
-bool is_expanded(const format::Weight& weight, std::optional<format::Dtype> compute_dtype) {
-  return compute_dtype && weight.dtype != *compute_dtype &&
-         (format::is_fp8(weight.dtype) || format::is_plain_float(weight.dtype));
+/// What a weight is expanded to; nothing when it is computed with as it is stored.
+std::optional<format::Dtype> expanded_dtype(const format::Weight& weight,
+                                            std::optional<format::Dtype> compute_dtype) {
+  const bool is_float = format::is_fp8(weight.dtype) || format::is_plain_float(weight.dtype);
+  return is_float && compute_dtype != weight.dtype ? compute_dtype : std::nullopt;
 }
 
 /// What one weight adds to its block or to the base.
@@ -44,9 +45,9 @@ WeightSize measure(const format::Weight& weight, const format::TensorRecord& ten
   WeightSize size{};
   size.packed_bytes = round_up_to(tensor.size_bytes, format::kTensorAlignment) +
                       round_up_to(scale_bytes, format::kTensorAlignment);
-  if (is_expanded(weight, compute_dtype)) {
+  if (const std::optional<format::Dtype> target = expanded_dtype(weight, compute_dtype)) {
     const std::uint64_t element_count = tensor.size_bytes / (format::dtype_bits(weight.dtype) / 8);
-    size.expanded_bytes = element_count * (format::dtype_bits(*compute_dtype) / 8);
+    size.expanded_bytes = element_count * (format::dtype_bits(*target) / 8);
   } else {
     size.expanded_bytes = tensor.size_bytes + scale_bytes;
   }
@@ -101,7 +102,7 @@ ModelSummary summarize_tensors(std::span<const format::TensorRecord> tensors,
     }
     summary.blocks[owner].extent_bytes += size.packed_bytes;
     summary.blocks[owner].expanded_bytes += size.expanded_bytes;
-    expands[owner] = expands[owner] || is_expanded(weight, dtype);
+    expands[owner] = expands[owner] || expanded_dtype(weight, dtype).has_value();
   }
   for (std::size_t index = 0; index < summary.blocks.size(); ++index) {
     PlannedBlock& block = summary.blocks[index];

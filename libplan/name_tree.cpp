@@ -1,7 +1,6 @@
 #include "name_tree.h"
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 
 #include "trash_panda/base/error.h"
@@ -13,8 +12,8 @@ namespace {
 constexpr std::size_t kNumberDigitsMax = 6;
 
 std::uint64_t slot_hash(NodeId parent, std::uint64_t text_hash) {
-  // Multiplied last: the table takes the upper bits.
-  return (text_hash ^ (parent * 0xD6E8FEB86659FD93U)) * 0x9E3779B97F4A7C15U;
+  // The upper half is the mixed one; the table takes the lower bits of what comes back.
+  return ((text_hash ^ (parent * 0xD6E8FEB86659FD93U)) * 0x9E3779B97F4A7C15U) >> 32U;
 }
 
 /// Splits a name at dots, at most kNameComponentsMax pieces.
@@ -40,9 +39,8 @@ bool is_block_number(std::string_view component) {
 
 void NameTree::grow_table() {
   table_.assign(std::max<std::size_t>(table_.size() * 2, 1024), kNoNode);
-  const auto shift = static_cast<unsigned>(std::countl_zero(table_.size()) + 1);
   for (NodeId id = 1; id < nodes_.size(); ++id) {
-    std::size_t slot = slot_hash(nodes_[id].parent, nodes_[id].text_hash) >> shift;
+    std::size_t slot = slot_hash(nodes_[id].parent, nodes_[id].text_hash) & (table_.size() - 1);
     while (table_[slot] != kNoNode) {
       slot = (slot + 1) & (table_.size() - 1);
     }
@@ -56,8 +54,7 @@ NodeId NameTree::child_or_new(NodeId parent, std::string_view path, std::size_t 
   }
   const std::string_view text = path.substr(path.size() - text_bytes);
   const std::uint64_t text_hash = std::hash<std::string_view>{}(text);
-  const auto shift = static_cast<unsigned>(std::countl_zero(table_.size()) + 1);
-  std::size_t slot = slot_hash(parent, text_hash) >> shift;
+  std::size_t slot = slot_hash(parent, text_hash) & (table_.size() - 1);
   while (table_[slot] != kNoNode) {
     const Node& node = nodes_[table_[slot]];
     if (node.parent == parent && node.text() == text) {

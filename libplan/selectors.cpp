@@ -44,9 +44,10 @@ struct IndexRange {
 
 /// Reads "7", "-1", "0-7" or "3--1"; nothing when the item is of another form.
 std::optional<IndexRange> parse_range(std::string_view item) {
-  const char* const end = item.data() + item.size();
+  const char* const begin = item.data();
+  const char* const end = begin + item.size();
   IndexRange range;
-  const auto first = std::from_chars(item.data(), end, range.first);
+  const auto first = std::from_chars(begin, end, range.first);
   if (first.ec != std::errc()) {
     return std::nullopt;
   }
