@@ -55,11 +55,14 @@ build_package() {
   if [[ -f $stamp && $(<"$stamp") == "$identity" && -x $venv/bin/trash-panda ]]; then
     return 0
   fi
-  local -a options settings=(-Ccmake.define.CMAKE_UNITY_BUILD=ON
-    -Ccmake.define.CMAKE_EXPORT_COMPILE_COMMANDS=ON)
+  local -a options settings=()
   local option
   mapfile -t options < <(cmake_options)
-  for option in "${options[@]}"; do settings+=("-Ccmake.define.${option#-D}"); done
+  options+=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON)
+  # Spelled out, as the pip of Debian 12 knows no -C.
+  for option in "${options[@]}"; do
+    settings+=("--config-settings=cmake.define.${option#-D}")
+  done
   # Nothing is fetched: the build tools are in .venv already, and the package's own needs too.
   rm -f -- "$stamp"
   export CMAKE_BUILD_PARALLEL_LEVEL=$jobs

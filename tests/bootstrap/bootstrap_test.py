@@ -115,7 +115,7 @@ class Build(BootstrapTest):
         self.run_ok("build", "--preset", "dev", "--jobs", "3")
         self.assertIn(f"-DTP_NVCC={self.clone.programs}/nvcc", self.clone.calls("cmake")[0])
         self.assertEqual(self.clone.calls("cmake")[1], "cmake --build --preset dev -j 3")
-        self.assertIn("-Ccmake.define.TP_CUDA=AUTO", self.clone.calls("python")[-1])
+        self.assertIn("--config-settings=cmake.define.TP_CUDA=AUTO", self.clone.calls("python")[-1])
 
     def test_builds_the_package_again_only_after_a_change(self):
         self.run_ok("build")
