@@ -36,22 +36,22 @@ Error Error::from_errno(int errno_value, std::string_view what, ErrorCode otherw
   return error;
 }
 
-Error&& Error::with_reason(std::string_view reason) && {
+Error Error::with_reason(std::string_view reason) && {
   reason_ = reason;
   return std::move(*this);
 }
 
-Error&& Error::with_hint(std::string hint) && {
+Error Error::with_hint(std::string hint) && {
   hint_ = std::move(hint);
   return std::move(*this);
 }
 
-Error&& Error::with_context(std::string_view where) && {
+Error Error::with_context(std::string_view where) && {
   message_ = fmt::format("{}: {}", where, message_);
   return std::move(*this);
 }
 
-Error&& Error::with_code(ErrorCode code) && {
+Error Error::with_code(ErrorCode code) && {
   code_ = code;
   return std::move(*this);
 }

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -35,6 +36,12 @@ TEST(Error, AddsContextHintAndReason) {
   EXPECT_EQ(error.reason(), "too_short");
   EXPECT_EQ(error.message(), "opening: model.safetensors: too short");
   EXPECT_EQ(error.to_string(), "opening: model.safetensors: too short; download it again");
+}
+
+TEST(Error, KeepsItsMessageWhenItIsGivenAHintInPlace) {
+  Error error(ErrorCode::kMissing, "no model.safetensors here");
+  error = std::move(error).with_hint("name the folder that holds it");
+  EXPECT_EQ(error.to_string(), "no model.safetensors here; name the folder that holds it");
 }
 
 Result<int> half_of(int value) {

@@ -47,12 +47,12 @@ class Error {
   [[nodiscard]] int errno_value() const { return errno_value_; }
 
   /// Sets the machine-readable class. @param reason  A string literal.
-  Error&& with_reason(std::string_view reason) &&;
-  Error&& with_hint(std::string hint) &&;
+  Error with_reason(std::string_view reason) &&;
+  Error with_hint(std::string hint) &&;
   /// Puts `where` and a colon before the message, outermost context first.
-  Error&& with_context(std::string_view where) &&;
+  Error with_context(std::string_view where) &&;
   /// Replaces the code, for a caller that knows better what the failure means.
-  Error&& with_code(ErrorCode code) &&;
+  Error with_code(ErrorCode code) &&;
 
   /// Message and hint in one line, as the command line prints them.
   [[nodiscard]] std::string to_string() const;
