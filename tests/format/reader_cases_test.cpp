@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::read_text;
 
-const fs::path kCases = fs::path(__FILE__).parent_path() / "../../../shared/cases";
+const fs::path kCases = fs::path(TP_SOURCE_DIR) / "../shared/cases";
 
 /// Classes of errors that show before any tensor is looked at.
 constexpr std::array<std::string_view, 26> kReaderClasses = {"too_short",

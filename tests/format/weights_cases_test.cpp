@@ -30,8 +30,7 @@ using nlohmann::json;
 using testing::dequantize;
 using testing::read_text;
 
-const std::filesystem::path kWeightCases =
-    std::filesystem::path(__FILE__).parent_path() / "../../../shared/cases";
+const std::filesystem::path kWeightCases = std::filesystem::path(TP_SOURCE_DIR) / "../shared/cases";
 
 struct Tally {
   int values = 0;

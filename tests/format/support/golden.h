@@ -16,10 +16,10 @@ namespace trash_panda::testing {
 
 /// Where the golden files of the pack format are.
 inline std::filesystem::path golden_path() {
-  return std::filesystem::path(__FILE__).parent_path().parent_path() / "golden";
+  return std::filesystem::path(TP_SOURCE_DIR) / "tests/format/golden";
 }
 inline std::filesystem::path golden_bad_path() {
-  return std::filesystem::path(__FILE__).parent_path().parent_path() / "golden_bad";
+  return std::filesystem::path(TP_SOURCE_DIR) / "tests/format/golden_bad";
 }
 
 /// The pack `golden/v1_raw.panda` as this code writes it: values chosen to be told apart in a hex
