@@ -40,6 +40,12 @@ Result<Checkpoint> Checkpoint::open(const fs::path& where) {
     for (const fs::path& file : choice.files) {
       TP_RETURN_IF_ERROR(builder.add_file(file, file.filename().string()));
     }
+    for (const std::string& other : choice.others) {
+      if (!builder.has_file(other)) {
+        builder.add_note(fmt::format("{} is another checkpoint in the folder and is not used",
+                                     printable(std::string_view(other))));
+      }
+    }
   } else if (path.extension() == ".json") {
     TP_RETURN_IF_ERROR(builder.add_index(path));
   } else {

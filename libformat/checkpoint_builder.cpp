@@ -108,6 +108,11 @@ Result<void> CheckpointBuilder::add_file(const fs::path& path, std::string_view 
   return {};
 }
 
+bool CheckpointBuilder::has_file(std::string_view name) const {
+  return std::ranges::any_of(checkpoint_.files_,
+                             [name](const CheckpointFile& file) { return file.name == name; });
+}
+
 Result<void> CheckpointBuilder::check_shards_exist(const fs::path& folder, const IndexFile& index) {
   std::vector<std::string> missing;
   for (const std::string& shard : index.shards()) {

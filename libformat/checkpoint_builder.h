@@ -26,6 +26,8 @@ class CheckpointBuilder {
   Result<void> add_file(const std::filesystem::path& path, std::string_view name);
   /// Opens the shards of an index and takes the tensors that it lists, each from its shard.
   Result<void> add_index(const std::filesystem::path& index_path);
+  /// Whether a file was added under this name.
+  [[nodiscard]] bool has_file(std::string_view name) const;
   void add_note(std::string note) { checkpoint_.notes_.push_back(std::move(note)); }
   /// @retval kCorrupt  A tensor is in two files (reason duplicate_across_shards).
   Result<Checkpoint> finish();

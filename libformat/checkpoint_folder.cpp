@@ -350,8 +350,7 @@ Result<FolderChoice> choose_in_folder(const fs::path& folder) {
   }
   for (const auto& [key, other] : content.groups) {
     if (&other != group) {
-      choice.notes.push_back(fmt::format("{} is another checkpoint in the folder and is not used",
-                                         printable(other.name())));
+      choice.others.push_back(other.name());
     }
   }
   return choice;

@@ -13,7 +13,9 @@ struct FolderChoice {
   /// Either an index alone, or one or more safetensors files that belong together.
   std::filesystem::path index;
   std::vector<std::filesystem::path> files;
-  std::vector<std::string> notes;  ///< What else was there and is not used.
+  std::vector<std::string> notes;  ///< Remarks on the choice.
+  /// A file of each other checkpoint in the folder. An index may still list it as its own shard.
+  std::vector<std::string> others;
 };
 
 /// Finds the checkpoint in a folder: transformers and diffusers names, plain before variants, an

@@ -124,6 +124,15 @@ TEST(Checkpoint, FollowsTheIndex) {
   }
 }
 
+TEST(Checkpoint, TakesShardsOfAnyNameFromTheIndexWithoutANote) {
+  const TempDir dir;
+  one_tensor("a").write(dir / "embeddings.safetensors");
+  write_index(dir / "model.safetensors.index.json", {{"a", "embeddings.safetensors"}});
+  const Result<Checkpoint> checkpoint = Checkpoint::open(dir.path());
+  ASSERT_TRUE(checkpoint) << checkpoint.error().to_string();
+  EXPECT_THAT(checkpoint->notes(), IsEmpty());
+}
+
 TEST(Checkpoint, PrefersTheIndexToOneFileAndSaysSo) {
   const TempDir dir;
   write_shards(dir);
