@@ -44,9 +44,9 @@ class PosixDirectoryLock final : public DirectoryLock {
     }
     struct stat held = {};
     struct stat named = {};
-    if (::fstat(fd_, &held) != 0 || ::stat(path.c_str(), &named) != 0 ||
+    if (::fstat(fd_, &held) != 0 || ::lstat(path.c_str(), &named) != 0 ||
         held.st_dev != named.st_dev || held.st_ino != named.st_ino) {
-      // Its owner renamed or removed it after we had opened it.
+      // Its owner renamed, removed or replaced it after we had opened it.
       return std::unexpected(locked(path));
     }
     return {};
@@ -150,7 +150,8 @@ class PosixFileSystem final : public FileSystem {
 
   Result<std::unique_ptr<DirectoryLock>> lock_directory(
       const std::filesystem::path& path) override {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    // Not through a symbolic link: what is emptied and renamed under the lock is the folder itself.
+    const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {
       return std::unexpected(write_error(errno, "open the folder", path));
     }

@@ -121,6 +121,15 @@ TEST(PosixFileSystem, LocksAFolderOnce) {
   EXPECT_TRUE(FileSystem::posix().lock_directory(dir.path()));
 }
 
+TEST(PosixFileSystem, LocksNoFolderThroughALink) {
+  const TempDir dir;
+  std::filesystem::create_directory(dir / "folder");
+  std::filesystem::create_directory_symlink("folder", dir / "link");
+  const auto lock = FileSystem::posix().lock_directory(dir / "link");
+  ASSERT_FALSE(lock);
+  EXPECT_EQ(lock.error().code(), ErrorCode::kOutput) << lock.error().message();
+}
+
 TEST(PosixFileSystem, KnowsFreeSpace) {
   const TempDir dir;
   EXPECT_GT(must(FileSystem::posix().free_bytes(dir.path())), 0U);

@@ -57,6 +57,7 @@ class FileSystem {
   virtual Result<void> rename(const std::filesystem::path& from,
                               const std::filesystem::path& to) = 0;
   /// Locks an existing folder against other processes that lock it too; never waits.
+  /// @retval kOutput       `path` is no folder (a symbolic link to one isn't), or can't be opened.
   /// @retval kLocked       Another process holds it, or it was replaced in this moment.
   /// @retval kUnsupported  The filesystem has no locks.
   virtual Result<std::unique_ptr<DirectoryLock>> lock_directory(
