@@ -150,7 +150,7 @@ Result<Manifest> write_pack(FileSystem& file_system, const Checkpoint& checkpoin
   TP_ASSIGN_OR_RETURN(Manifest manifest, lay_out_pack(checkpoint, weights, layout, options));
   TP_ASSIGN_OR_RETURN(const SourceWatch watch, SourceWatch::start(checkpoint));
   TP_ASSIGN_OR_RETURN(StagingDirectory staging,
-                      StagingDirectory::create(file_system, target, options.log));
+                      StagingDirectory::create(file_system, target, watch, options.log));
   const ExtentSource source(checkpoint, weights, layout, manifest);
   Result<void> written =
       fill_staging(file_system, staging, source, watch, layout, options, manifest);

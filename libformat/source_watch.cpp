@@ -1,5 +1,6 @@
 #include "source_watch.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include <fmt/format.h>
@@ -49,6 +50,12 @@ Result<void> SourceWatch::check() const {
     }
   }
   return {};
+}
+
+bool SourceWatch::has_file(const struct stat& status) const {
+  return std::ranges::any_of(files_, [&](const Seen& seen) {
+    return seen.status.st_dev == status.st_dev && seen.status.st_ino == status.st_ino;
+  });
 }
 
 }  // namespace trash_panda::format

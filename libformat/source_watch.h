@@ -16,6 +16,9 @@ class SourceWatch {
   /// @retval kStale  A file changed since start(); the message names it.
   Result<void> check() const;
 
+  /// Whether `status` is that of one of the checkpoint's files, under whatever name.
+  [[nodiscard]] bool has_file(const struct stat& status) const;
+
  private:
   struct Seen {
     const CheckpointFile* file;

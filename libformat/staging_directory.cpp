@@ -4,6 +4,8 @@
 
 #include "trash_panda/base/file.h"
 
+#include "left_over.h"
+
 namespace trash_panda::format {
 
 namespace {
@@ -25,7 +27,7 @@ StagingDirectory::StagingDirectory(FileSystem& file_system, std::filesystem::pat
 
 Result<StagingDirectory> StagingDirectory::create(FileSystem& file_system,
                                                   const std::filesystem::path& target,
-                                                  const Logger& log) {
+                                                  const SourceWatch& source, const Logger& log) {
   StagingDirectory staging(file_system, without_trailing_slash(target));
   if (!staging.target_.has_filename() || staging.target_.filename() == "." ||
       staging.target_.filename() == "..") {
@@ -44,45 +46,73 @@ Result<StagingDirectory> StagingDirectory::create(FileSystem& file_system,
                           printable(staging.target_.filename())))
             .with_hint("create it first"));
   }
-  TP_RETURN_IF_ERROR(staging.make_directory(log));
+  TP_RETURN_IF_ERROR(staging.make_directory(source, log));
   return staging;
 }
 
-Result<void> StagingDirectory::make_directory(const Logger& log) {
+Result<void> StagingDirectory::make_directory(const SourceWatch& source, const Logger& log) {
   const bool is_left_over = file_system_->exists(staging_);
-  if (!is_left_over) {
+  if (is_left_over) {
+    TP_RETURN_IF_ERROR(check_left_over_folder(staging_));
+  } else {
     TP_RETURN_IF_ERROR(file_system_->create_directory(staging_));
   }
+  Result<void> made = lock(log);
+  if (made) {
+    made = is_left_over ? clear_left_over(source, log) : mark();
+  }
+  if (!made && !is_left_over && made.error().code() != ErrorCode::kLocked) {
+    discard(log);
+  }
+  return made;
+}
+
+Result<void> StagingDirectory::lock(const Logger& log) {
   Result<std::unique_ptr<DirectoryLock>> lock = file_system_->lock_directory(staging_);
   if (lock) {
     lock_ = *std::move(lock);
-  } else if (lock.error().code() == ErrorCode::kUnsupported) {
-    log(LogLevel::kWarning,
-        fmt::format("{}: make sure that nothing else writes there", lock.error().message()));
-  } else {
-    if (!is_left_over && lock.error().code() != ErrorCode::kLocked) {
-      discard(log);
-    }
-    return std::unexpected(std::move(lock).error());
-  }
-  if (!is_left_over) {
     return {};
   }
+  if (lock.error().code() == ErrorCode::kUnsupported) {
+    log(LogLevel::kWarning,
+        fmt::format("{}: make sure that nothing else writes there", lock.error().message()));
+    return {};
+  }
+  return std::unexpected(std::move(lock).error());
+}
+
+Result<void> StagingDirectory::mark() {
+  TP_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> mark,
+                      file_system_->create_file(staging_ / kStagingMarkName));
+  TP_RETURN_IF_ERROR(mark->close());
+  // Durable before anything else is: what a power cut leaves must be known as ours.
+  return file_system_->sync_directory(staging_);
+}
+
+Result<void> StagingDirectory::clear_left_over(const SourceWatch& source, const Logger& log) {
+  TP_ASSIGN_OR_RETURN(const std::vector<std::filesystem::path> entries,
+                      file_system_->list_directory(staging_));
+  TP_RETURN_IF_ERROR(check_left_over_entries(staging_, entries, source));
   // Emptied rather than replaced: the lock is on the folder, and must go on meaning something.
   log(LogLevel::kInfo,
       fmt::format("removing {}, which an interrupted run left", printable(staging_)));
-  TP_ASSIGN_OR_RETURN(const std::vector<std::filesystem::path> entries,
-                      file_system_->list_directory(staging_));
   for (const std::filesystem::path& entry : entries) {
-    TP_RETURN_IF_ERROR(file_system_->remove_all(entry));
+    if (entry.filename() != kStagingMarkName) {
+      TP_RETURN_IF_ERROR(file_system_->remove_all(entry));
+    }
   }
-  return {};
+  return entries.empty() ? mark() : Result<void>();
 }
 
 Result<void> StagingDirectory::commit() {
   TP_RETURN_IF_ERROR(file_system_->rename(staging_, target_));
-  Result<void> synced = file_system_->sync_directory(parent_);
-  if (synced) {
+  Result<void> done = file_system_->sync_directory(parent_);
+  if (done) {
+    // Only now: a power cut before would leave a folder that no later run takes for its own. One
+    // that comes here leaves a whole pack with an empty file in it that nothing looks at.
+    done = file_system_->remove_all(target_ / kStagingMarkName);
+  }
+  if (done) {
     lock_.reset();
     return {};
   }
@@ -90,9 +120,9 @@ Result<void> StagingDirectory::commit() {
   // must not look as if it were.
   if (!file_system_->rename(target_, staging_)) {
     return std::unexpected(
-        std::move(synced).error().with_context(fmt::format("{} was written", printable(target_))));
+        std::move(done).error().with_context(fmt::format("{} was written", printable(target_))));
   }
-  return synced;
+  return done;
 }
 
 void StagingDirectory::discard(const Logger& log) {

@@ -7,6 +7,8 @@
 #include "trash_panda/base/file_system.h"
 #include "trash_panda/base/log.h"
 
+#include "source_watch.h"
+
 namespace trash_panda::format {
 
 /// The folder `<target>.partial` in which a pack is made, locked against other processes. It ends
@@ -16,12 +18,16 @@ namespace trash_panda::format {
 /// run finds and replaces it.
 class StagingDirectory {
  public:
-  /// Creates and locks the folder; one that an earlier run left is emptied, and that is logged.
+  /// Creates, locks and marks the folder; one that an earlier run left is emptied, and that is
+  /// logged.
   ///
-  /// @retval kOutput  `target` exists, its parent does not, or the folder can't be created.
+  /// @param source    Whose files are never removed.
+  /// @retval kOutput  `target` exists, its parent does not, or the folder can't be created; or it
+  ///                  exists and is not surely what an earlier run left: then nothing is touched.
   /// @retval kLocked  Another process is working on the same target.
   static Result<StagingDirectory> create(FileSystem& file_system,
-                                         const std::filesystem::path& target, const Logger& log);
+                                         const std::filesystem::path& target,
+                                         const SourceWatch& source, const Logger& log);
 
   [[nodiscard]] const std::filesystem::path& path() const { return staging_; }
   /// The folder that holds both names.
@@ -37,7 +43,10 @@ class StagingDirectory {
  private:
   StagingDirectory(FileSystem& file_system, std::filesystem::path target);
 
-  Result<void> make_directory(const Logger& log);
+  Result<void> make_directory(const SourceWatch& source, const Logger& log);
+  Result<void> lock(const Logger& log);
+  Result<void> mark();
+  Result<void> clear_left_over(const SourceWatch& source, const Logger& log);
 
   FileSystem* file_system_;
   std::filesystem::path target_;

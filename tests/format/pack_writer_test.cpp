@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <unistd.h>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -112,15 +113,121 @@ TEST(WritePack, ChecksFreeSpaceWithTheReserve) {
 TEST(WritePack, ReplacesWhatAnInterruptedRunLeft) {
   SamplePack sample;
   const std::filesystem::path staging = sample.dir() / "model.panda.partial";
-  std::filesystem::create_directories(staging / "folder");
+  std::filesystem::create_directory(staging);
+  testing::write_text(staging / ".trash-panda-partial", "");
   testing::write_text(staging / "base-00001.safetensors", "half");
+  testing::write_text(staging / "gpu-00002.safetensors", "");
+  testing::write_text(staging / "plan.toml", "# a");
+  testing::write_text(staging / "manifest.json", "{");
   std::vector<std::string> lines;
   sample.options().log = [&](LogLevel, std::string_view line) { lines.emplace_back(line); };
   must(sample.write());
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_THAT(lines[0], HasSubstr("model.panda.partial, which an interrupted run left"));
-  EXPECT_FALSE(std::filesystem::exists(sample.target() / "folder"));
+  EXPECT_FALSE(std::filesystem::exists(sample.target() / "gpu-00002.safetensors"));
   EXPECT_EQ(read_shards(sample.target()), sample.expected_tensors());
+}
+
+TEST(WritePack, TakesOverAnEmptyStagingFolder) {
+  SamplePack sample;
+  std::filesystem::create_directory(sample.dir() / "model.panda.partial");
+  must(sample.write());
+  EXPECT_EQ(read_shards(sample.target()), sample.expected_tensors());
+}
+
+TEST(WritePack, LeavesNoMarkInThePack) {
+  SamplePack sample;
+  must(sample.write());
+  EXPECT_FALSE(std::filesystem::exists(sample.target() / ".trash-panda-partial"));
+}
+
+/// What lies at model.panda.partial and was not left there by us.
+class WritePackForeign : public ::testing::Test {
+ protected:
+  void expect_refused(std::string_view why) {
+    const Result<Manifest> written = sample_.write();
+    ASSERT_FALSE(written);
+    EXPECT_EQ(written.error().code(), ErrorCode::kOutput);
+    EXPECT_THAT(written.error().message(),
+                HasSubstr("model.panda.partial exists and is not what an interrupted repack left"));
+    EXPECT_THAT(written.error().message(), HasSubstr(why));
+    EXPECT_FALSE(std::filesystem::exists(sample_.target()));
+  }
+  void add(const std::filesystem::path& name, std::string_view text) const {
+    std::filesystem::create_directories(staging_);
+    testing::write_text(staging_ / name, std::string(text));
+  }
+  [[nodiscard]] std::string text(const std::filesystem::path& name) const {
+    return read_text(staging_ / name);
+  }
+
+  SamplePack sample_;
+  std::filesystem::path staging_ = sample_.dir() / "model.panda.partial";
+};
+
+TEST_F(WritePackForeign, KeepsFilesOfOtherNames) {
+  for (const std::string name :
+       {"thesis.txt", "model-00001.safetensors", "gpu-1.safetensors", "gpu-000001.safetensors",
+        "gpu-0000x.safetensors", "config.json"}) {
+    SCOPED_TRACE(name);
+    add(".trash-panda-partial", "");
+    add("base-00001.safetensors", "half");
+    add(name, "mine");
+    expect_refused(name);
+    EXPECT_EQ(text(name), "mine");
+    EXPECT_EQ(text("base-00001.safetensors"), "half");
+    std::filesystem::remove(staging_ / name);
+  }
+}
+
+TEST_F(WritePackForeign, KeepsAPackOfThatName) {
+  must(sample_.write());
+  std::filesystem::rename(sample_.target(), staging_);
+  const std::string manifest = text("manifest.json");
+  expect_refused("it has no .trash-panda-partial");
+  EXPECT_EQ(text("manifest.json"), manifest);
+}
+
+TEST_F(WritePackForeign, KeepsFolders) {
+  std::filesystem::create_directories(staging_ / "gpu-00001.safetensors");
+  add(".trash-panda-partial", "");
+  add("gpu-00001.safetensors/file", "mine");
+  expect_refused("gpu-00001.safetensors");
+  EXPECT_EQ(text("gpu-00001.safetensors/file"), "mine");
+}
+
+TEST_F(WritePackForeign, KeepsTheSource) {
+  add(".trash-panda-partial", "");
+  const std::string name = "base-00001.safetensors";
+  std::filesystem::create_hard_link(sample_.checkpoint_path(), staging_ / name);
+  expect_refused("base-00001.safetensors in it is a file of the source");
+  EXPECT_EQ(text(name), read_text(sample_.checkpoint_path()));
+}
+
+TEST_F(WritePackForeign, DoesNotFollowALink) {
+  const std::filesystem::path behind = sample_.dir() / "behind";
+  std::filesystem::create_directory(behind);
+  testing::write_text(behind / ".trash-panda-partial", "");
+  testing::write_text(behind / "plan.toml", "mine");
+  std::filesystem::create_directory_symlink("behind", staging_);
+  expect_refused("it is a symbolic link");
+  EXPECT_EQ(read_text(behind / "plan.toml"), "mine");
+  EXPECT_TRUE(std::filesystem::is_symlink(staging_));
+}
+
+TEST_F(WritePackForeign, KeepsAFile) {
+  testing::write_text(staging_, "mine");
+  expect_refused("it is no folder");
+  EXPECT_EQ(read_text(staging_), "mine");
+}
+
+TEST_F(WritePackForeign, KeepsWhatAnotherUserLeft) {
+  add(".trash-panda-partial", "");
+  if (::chown(staging_.c_str(), 12345, static_cast<gid_t>(-1)) != 0) {
+    GTEST_SKIP() << "only root can give a folder away";
+  }
+  expect_refused("it belongs to another user");
+  EXPECT_TRUE(std::filesystem::exists(staging_ / ".trash-panda-partial"));
 }
 
 TEST(WritePack, IsLockedWhileAnotherWrites) {

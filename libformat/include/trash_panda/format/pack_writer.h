@@ -63,11 +63,13 @@ Result<Manifest> lay_out_pack(const Checkpoint& checkpoint, const WeightTable& w
 /// last. On failure the source is untouched and `target` does not exist; `<target>.partial` is
 /// removed.
 ///
-/// The remains of an earlier run in `<target>.partial` are replaced, which is logged. Memory is
-/// bounded by a few copy buffers, whatever the model's size. A source file that is written to
-/// meanwhile is found by its size and time of modification.
+/// The remains of an earlier run in `<target>.partial` are replaced, which is logged; anything else
+/// of that name is an error, and is not touched. Memory is bounded by a few copy buffers, whatever
+/// the model's size. A source file that is written to meanwhile is found by its size and time of
+/// modification.
 ///
-/// @retval kOutput       `target` exists, can't be written, or there is not enough space.
+/// @retval kOutput       `target` exists, can't be written, or there is not enough space; or
+///                       `<target>.partial` is not surely what an earlier run left.
 /// @retval kLocked       Another process is writing `target`.
 /// @retval kStale        The source changed while it was read.
 /// @retval kInterrupted  `options.stop` was set.

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "trash_panda/base/error.h"
+
+#include "source_watch.h"
+
+namespace trash_panda::format {
+
+/// Empty file that is made first in every staging folder and removed last, when the pack has its
+/// final name: what tells our left-overs from a folder that only has such a name.
+inline constexpr std::string_view kStagingMarkName = ".trash-panda-partial";
+
+/// Checks that `staging`, which exists, is a folder itself (not a link to one) and this user's.
+///
+/// @retval kOutput  It is not.
+Result<void> check_left_over_folder(const std::filesystem::path& staging);
+
+/// Checks that all in a folder is what an interrupted run left, so that it may be removed: nothing
+/// at all, or the mark and regular files with names that packs have, none of them the source's.
+///
+/// @param entries  All that is in `staging`.
+/// @retval kOutput  It is not; the message names the folder and what is in the way.
+Result<void> check_left_over_entries(const std::filesystem::path& staging,
+                                     const std::vector<std::filesystem::path>& entries,
+                                     const SourceWatch& source);
+
+}  // namespace trash_panda::format
