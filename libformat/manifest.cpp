@@ -23,7 +23,8 @@ Result<void> check_shard_file(const std::filesystem::path& pack, const PackedSha
                                .with_code(file.error().code() == ErrorCode::kMissing
                                               ? ErrorCode::kCorrupt
                                               : file.error().code())
-                               .with_reason("missing_shard"));
+                               .with_reason("missing_shard")
+                               .with_hint("copy or repack it again"));
   }
   if (file->size_bytes() != shard.size_bytes) {
     return std::unexpected(

@@ -107,29 +107,14 @@ std::uint64_t needed_bytes(const Manifest& manifest, const PackLayout& layout) {
          kChecksumDigits * (manifest.extents.size() + manifest.shards.size() + 1);
 }
 
-Result<void> check_space(FileSystem& file_system, const std::filesystem::path& folder,
-                         std::uint64_t pack_bytes, std::uint64_t reserve_bytes) {
-  TP_ASSIGN_OR_RETURN(const std::uint64_t free_bytes, file_system.free_bytes(folder));
-  if (free_bytes >= pack_bytes && free_bytes - pack_bytes >= reserve_bytes) {
-    return {};
-  }
-  return std::unexpected(
-      Error(ErrorCode::kOutput,
-            fmt::format("not enough space on the drive of {} ({}): the pack takes {} and {} are to "
-                        "stay free, but only {} are free",
-                        printable(folder), filesystem_name(folder), format_bytes(pack_bytes),
-                        format_bytes(reserve_bytes), format_bytes(free_bytes)))
-          .with_hint("free some, choose an output on another drive, or lower the reserve"));
-}
-
 /// Fills the staging folder. The order is what makes the manifest a commit point: when it is
 /// durable, so is all that it speaks of.
 Result<void> fill_staging(FileSystem& file_system, const StagingDirectory& staging,
                           const ExtentSource& source, const SourceWatch& watch,
                           const PackLayout& layout, const PackOptions& options,
                           Manifest& manifest) {
-  TP_RETURN_IF_ERROR(check_space(file_system, staging.parent(), needed_bytes(manifest, layout),
-                                 options.reserve_bytes));
+  TP_RETURN_IF_ERROR(
+      check_pack_space(file_system, staging.path(), layout, manifest, options.reserve_bytes));
   PackFiles files(file_system, staging.path(), source, options, manifest);
   for (std::uint32_t i = 0; i < manifest.shards.size(); ++i) {
     TP_RETURN_IF_ERROR(files.write_shard(i));
@@ -143,6 +128,25 @@ Result<void> fill_staging(FileSystem& file_system, const StagingDirectory& stagi
 }
 
 }  // namespace
+
+Result<void> check_pack_space(FileSystem& file_system, const std::filesystem::path& target,
+                              const PackLayout& layout, const Manifest& manifest,
+                              std::uint64_t reserve_bytes) {
+  const std::filesystem::path folder =
+      target.has_parent_path() ? target.parent_path() : std::filesystem::path(".");
+  const std::uint64_t pack_bytes = needed_bytes(manifest, layout);
+  TP_ASSIGN_OR_RETURN(const std::uint64_t free_bytes, file_system.free_bytes(folder));
+  if (free_bytes >= pack_bytes && free_bytes - pack_bytes >= reserve_bytes) {
+    return {};
+  }
+  return std::unexpected(
+      Error(ErrorCode::kOutput,
+            fmt::format("not enough space on the drive of {} ({}): the pack takes {} and {} are to "
+                        "stay free, but only {} are free",
+                        printable(folder), filesystem_name(folder), format_bytes(pack_bytes),
+                        format_bytes(reserve_bytes), format_bytes(free_bytes)))
+          .with_hint("free some, choose an output on another drive, or lower the reserve"));
+}
 
 Result<Manifest> write_pack(FileSystem& file_system, const Checkpoint& checkpoint,
                             const WeightTable& weights, const PackLayout& layout,

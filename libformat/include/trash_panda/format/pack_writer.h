@@ -59,6 +59,15 @@ Result<Manifest> lay_out_pack(const Checkpoint& checkpoint, const WeightTable& w
 /// Adds up what a layout takes.
 [[nodiscard]] PackSize pack_size(const Manifest& manifest);
 
+/// Whether the drive of `target` has the space for a pack, as write_pack() asks before it begins.
+///
+/// @param target         Need not exist; its folder does.
+/// @param reserve_bytes  To stay free besides.
+/// @retval kOutput  It has not; the message has the numbers.
+Result<void> check_pack_space(FileSystem& file_system, const std::filesystem::path& target,
+                              const PackLayout& layout, const Manifest& manifest,
+                              std::uint64_t reserve_bytes);
+
 /// Writes a pack: `<target>.partial` is filled, synced and renamed to `target`; the manifest comes
 /// last. On failure the source is untouched and `target` does not exist; `<target>.partial` is
 /// removed.
