@@ -1,7 +1,12 @@
 #include "run.h"
 
+#include <cerrno>
+#include <exception>
+#include <fcntl.h>
+#include <new>
 #include <span>
 #include <string>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -73,9 +78,36 @@ int finish(const Result<void>& result, Console& console) {
   return code;
 }
 
+/// Gives the standard streams a file where the caller closed them: else the next file that is
+/// opened, such as a shard, gets their number and all that is said. Writes to them go on failing.
+void fill_standard_streams() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) == -1 && errno == EBADF) {
+      // The lowest free number is this one.
+      static_cast<void>(::open("/dev/null", O_RDONLY));
+    }
+  }
+}
+
+/// Runs what was asked for; libraries that throw end as any other failure does.
+Result<void> run_guarded(const CommandLine& command_line, Console& console) {
+  try {
+    return run_invocation(command_line, command_line.describe(), console);
+  } catch (const std::bad_alloc&) {
+    return std::unexpected(
+        Error(ErrorCode::kFailed, "not enough memory for the program itself")
+            .with_reason("out_of_memory")
+            .with_hint("a memory limit (ulimit -v, a control group) may be too low"));
+  } catch (const std::exception& exception) {
+    return std::unexpected(
+        Error(ErrorCode::kFailed, fmt::format("unexpected: {}", exception.what())));
+  }
+}
+
 }  // namespace
 
 int run(int argc, char** argv) {
+  fill_standard_streams();
   ignore_broken_pipes();
   const std::span<char*> words(argv, static_cast<std::size_t>(argc));
   const std::vector<std::string> arguments(words.empty() ? words.begin() : words.begin() + 1,
@@ -91,7 +123,7 @@ int run(int argc, char** argv) {
   if (!settings) {
     return finish(std::unexpected(settings.error()), console);
   }
-  return finish(run_invocation(command_line, command_line.describe(), console), console);
+  return finish(run_guarded(command_line, console), console);
 }
 
 }  // namespace trash_panda::cli
