@@ -1,3 +1,4 @@
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -31,27 +32,39 @@ bool writes_file(const PlanOptions& options) {
   return options.output.given() && !writes_stdout(options) && !options.dry_run && !options.check;
 }
 
+/// A plan is some kilobytes; what is longer than this was not written by this program.
+constexpr std::uint64_t kPlanBytesMax = 64 * kMiB;
+
+/// -f replaces plans, and must never cost anyone a checkpoint, its index or whatever else a
+/// mistyped name means. An empty file is nobody's loss.
+Result<void> check_replaceable_plan(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    return {};
+  }
+  const Result<std::string> text = read_small_file(path, kPlanBytesMax);
+  if (text && (text->empty() || plan::parse_plan_toml(*text, path.native()))) {
+    return {};
+  }
+  return std::unexpected(
+      Error(ErrorCode::kOutput, fmt::format("{} is no plan of trash-panda", printable(path)))
+          .with_hint("-f replaces plans only: choose another name with -o, or remove it first"));
+}
+
 Result<void> check_options(const PlanOptions& options, const Console& console) {
+  if (options.output.given() && options.output.text.empty()) {
+    return std::unexpected(
+        Error(ErrorCode::kUsage, fmt::format("{}: an empty name", options.output.source))
+            .with_hint("give a file name, or - for stdout"));
+  }
   if (writes_stdout(options) && console.json()) {
     return std::unexpected(
         Error(ErrorCode::kUsage, "-o - and --json both want stdout").with_hint("choose one"));
   }
   if (writes_file(options)) {
-    return check_output_file(options.output.text,
-                             options.force ? Overwrite::kReplace : Overwrite::kRefuse);
-  }
-  return {};
-}
-
-/// -f must never cost anyone a checkpoint.
-Result<void> spare_the_model(const PlanOptions& options, const format::Checkpoint& checkpoint) {
-  for (const format::CheckpointFile& file : checkpoint.files()) {
-    std::error_code ignored;
-    if (std::filesystem::equivalent(options.output.text, file.path, ignored)) {
-      return std::unexpected(
-          Error(ErrorCode::kOutput, fmt::format("{} is the model itself", printable(file.path)))
-              .with_hint("choose another name with -o"));
-    }
+    TP_RETURN_IF_ERROR(check_output_file(options.output.text,
+                                         options.force ? Overwrite::kReplace : Overwrite::kRefuse));
+    return check_replaceable_plan(options.output.text);
   }
   return {};
 }
@@ -95,6 +108,19 @@ Result<void> report_plan(const PlanOptions& options, const PlanReport& report, C
   return {};
 }
 
+/// Flags about VRAM that a plan without VRAM does not heed.
+void warn_of_idle_flags(const PlanOptions& options, plan::Plan& plan) {
+  if (plan.uses_vram()) {
+    return;
+  }
+  for (const Setting* setting : {&options.headroom_vram, &options.activation_vram}) {
+    if (setting->given()) {
+      plan.warnings.push_back(
+          fmt::format("{} has no effect: this plan uses no VRAM", setting->source));
+    }
+  }
+}
+
 }  // namespace
 
 Result<void> run_plan(const PlanOptions& options, Console& console) {
@@ -107,9 +133,9 @@ Result<void> run_plan(const PlanOptions& options, Console& console) {
   TP_ASSIGN_OR_RETURN(const LoadedModel model, load_model(path, options.groups, console));
   const plan::ModelSummary summary =
       plan::summarize_model(model.checkpoint, model.weights, model.blocks, request.compute_dtype);
-  TP_ASSIGN_OR_RETURN(const plan::Plan plan, plan::make_plan(summary, hardware, request));
+  TP_ASSIGN_OR_RETURN(plan::Plan plan, plan::make_plan(summary, hardware, request));
+  warn_of_idle_flags(options, plan);
   if (writes_file(options)) {
-    TP_RETURN_IF_ERROR(spare_the_model(options, model.checkpoint));
     TP_RETURN_IF_ERROR(write_output_file(options.output.text, plan::write_plan_toml(plan),
                                          options.force ? Overwrite::kReplace : Overwrite::kRefuse));
   }

@@ -104,23 +104,45 @@ TEST_F(PlanCommand, WritesTomlThatRepackReads) {
 }
 
 TEST_F(PlanCommand, KeepsAnExistingFileUnlessForced) {
-  write_text(path("plan.toml"), "mine");
+  ASSERT_EQ(run({"plan", "model.safetensors", "--max-vram=0", "-o", "plan.toml"}).exit_code, 0);
+  const std::string mine = "# mine\n" + read_text(path("plan.toml"));
+  write_text(path("plan.toml"), mine);
   expect_failure(run({"plan", "model.safetensors", "-o", "plan.toml"}), 7,
                  {"plan.toml already exists", "-f"});
-  EXPECT_EQ(read_text(path("plan.toml")), "mine");
+  EXPECT_EQ(read_text(path("plan.toml")), mine);
   EXPECT_EQ(run({"plan", "model.safetensors", "-o", "plan.toml", "-f"}).exit_code, 0);
-  EXPECT_THAT(read_text(path("plan.toml")), HasSubstr("[model]"));
+  EXPECT_THAT(read_text(path("plan.toml")), AllOf(HasSubstr("[model]"), Not(HasSubstr("mine"))));
   EXPECT_THAT(names(), ElementsAre("model.safetensors", "plan.toml"));
   expect_failure(run({"plan", "model.safetensors", "-f", "-o", "."}), 7, {"not a regular file"});
   expect_failure(run({"plan", "model.safetensors", "-o", "absent/plan.toml"}), 7, {"absent"});
 }
 
-TEST_F(PlanCommand, NeverReplacesTheModel) {
+TEST_F(PlanCommand, ForceReplacesNothingButPlans) {
   const std::string before = read_text(path("model.safetensors"));
   std::filesystem::create_symlink("model.safetensors", path("link"));
   expect_failure(run({"plan", "model.safetensors", "-f", "-o", "link"}), 7,
-                 {"model.safetensors is the model itself"});
+                 {"link is no plan", "-o"});
   EXPECT_EQ(read_text(path("model.safetensors")), before);
+
+  for (const char* name : {"model.safetensors.index.json", "config.json", "notes.toml"}) {
+    write_text(path(name), "title = \"mine\"\n");
+    expect_failure(run({"plan", "model.safetensors", "-f", "-o", name}), 7, {name, "no plan"});
+    EXPECT_EQ(read_text(path(name)), "title = \"mine\"\n");
+  }
+  write_text(path("empty.toml"), "");
+  EXPECT_EQ(run({"plan", "model.safetensors", "-f", "-o", "empty.toml"}).exit_code, 0);
+}
+
+TEST_F(PlanCommand, TellsOfFlagsWithoutEffect) {
+  for (const char* flag : {"--headroom-vram", "--activation-vram"}) {
+    const RunResult result = run({"plan", "model.safetensors", "--max-vram=0", flag, "1GB"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(std::string("warning: ") + flag));
+  }
+}
+
+TEST_F(PlanCommand, RefusesAnEmptyOutputName) {
+  expect_failure(run({"plan", "model.safetensors", "-o", ""}), 2, {"-o"});
 }
 
 TEST_F(PlanCommand, DryRunAndCheckWriteNothing) {
