@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -123,30 +124,43 @@ class Tidy:
         return name, done.stdout or done.stderr
 
 
-def our_units(build: pathlib.Path, only: list[str]) -> list[dict]:
-    """Entries of the compile commands that are our sources, or were joined from them."""
+def joined_sources(unit: str) -> list[str]:
+    """The sources that a file of CMAKE_UNITY_BUILD includes; none for any other file."""
+    if "/Unity/unity_" not in unit:
+        return []
+    text = pathlib.Path(unit).read_text()
+    return re.findall(r'^#include "(.+)"$', text, re.MULTILINE)
+
+
+def is_ours(source: str) -> bool:
+    name = os.path.relpath(source, ROOT)
+    return name.endswith(".cpp") and not name.startswith(("..", "build/", ".venv/"))
+
+
+def our_units(build: pathlib.Path, only: list[str]) -> dict[tuple[str, ...], dict]:
+    """Entries of the compile commands that hold sources of ours, by those sources."""
     commands = build / "compile_commands.json"
     if not commands.exists():
         sys.exit(f"lint: {commands} is missing; run: cmake --preset {build.name}")
-    units = []
+    units = {}
     for entry in json.loads(commands.read_text()):
-        name = os.path.relpath(entry["file"], ROOT)
-        joined = "/Unity/unity_" in name
-        ours = name.endswith(".cpp") and not name.startswith(("..", "build/", ".venv/"))
-        if (joined and not only) or (ours and (not only or name in only)):
-            units.append(entry)
+        sources = joined_sources(entry["file"]) or [entry["file"]]
+        ours = [os.path.relpath(source, ROOT) for source in sources if is_ours(source)]
+        if ours and (not only or set(ours) & set(only)):
+            units[tuple(ours)] = entry
     return units
 
 
 def run_tidy(builds: list[pathlib.Path], jobs: int, only: list[str]) -> bool:
-    seen: set[str] = set()
+    seen: set[tuple[str, ...]] = set()
     known = failed = 0
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for build in builds:
-            units = [unit for unit in our_units(build, only) if unit["file"] not in seen]
+            units = our_units(build, only)
+            new = [entry for sources, entry in units.items() if sources not in seen]
+            seen.update(units)
             tidy = Tidy(build)
-            seen.update(unit["file"] for unit in units)
-            for name, findings in pool.map(tidy.check, units):
+            for name, findings in pool.map(tidy.check, new):
                 known += findings is None
                 if findings:
                     failed += 1

@@ -58,6 +58,24 @@ class Lint(unittest.TestCase):
         self.assertIn("modernize-use-nullptr", done.stdout)
         self.assertIn("readability-identifier-naming", done.stdout)
 
+    def test_reads_joined_sources_once_and_only_ours(self):
+        builds = []
+        for name in ("asan", "python"):
+            build = self.root / "build" / name
+            unit = build / "base.dir/Unity/unity_0_cxx.cxx"
+            theirs = build / "their.dir/Unity/unity_0_cxx.cxx"
+            entries = []
+            for file, source in ((unit, self.source), (theirs, self.root / ".venv/their.cpp")):
+                file.parent.mkdir(parents=True)
+                file.write_text(f'#include "{source}"\n')
+                command = f"g++ -std=c++23 -c '{file}' -o {name}.o"
+                entries.append({"directory": str(build), "file": str(file), "command": command})
+            (build / "compile_commands.json").write_text(json.dumps(entries))
+            builds += ["--build", str(build)]
+        done = self.lint("int* Half() {\n  return nullptr;\n}\n", *builds)
+        self.assertIn("1 units, 0 unchanged, 1 with findings", done.stdout)
+        self.assertIn("readability-identifier-naming", done.stdout)
+
     def test_says_which_tree_to_configure_when_it_is_missing(self):
         done = self.lint(GOOD, "--build", str(self.root / "build/asan"))
         self.assertEqual(done.returncode, 1)
