@@ -87,12 +87,14 @@ std::vector<std::string> describe_formats(const Checkpoint& checkpoint,
     at->second.size_bytes += checkpoint.tensors()[weight.tensor_index].size_bytes;
   }
   std::vector<std::pair<std::uint64_t, std::string>> by_size;
+  by_size.reserve(found.size());
   for (const auto& [key, format] : found) {
     by_size.emplace_back(format.size_bytes, describe(*format.example));
   }
   std::ranges::stable_sort(by_size, std::ranges::greater(),
                            &std::pair<std::uint64_t, std::string>::first);
   std::vector<std::string> names;
+  names.reserve(by_size.size());
   for (auto& [size_bytes, name] : by_size) {
     names.push_back(std::move(name));
   }
