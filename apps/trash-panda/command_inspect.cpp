@@ -16,6 +16,7 @@
 #include "inspect_report.h"
 #include "inspect_summary.h"
 #include "model_input.h"
+#include "pack_folder.h"
 
 namespace trash_panda::cli {
 

@@ -17,6 +17,7 @@
 
 #include "commands.h"
 #include "model_input.h"
+#include "pack_folder.h"
 #include "pack_target.h"
 #include "plan_report.h"
 #include "plan_request.h"
@@ -131,7 +132,7 @@ Result<WrittenPack> write(const RepackOptions& options, const RepackInput& input
       return std::unexpected(std::move(error));
     }
   }
-  TP_RETURN_IF_ERROR(publish_pack(target));
+  TP_RETURN_IF_ERROR(publish_pack(target, console));
   return written;
 }
 
@@ -141,8 +142,8 @@ Result<void> report_pack(const RepackReport& report, Console& console) {
   }
   TP_RETURN_IF_ERROR(console.print(repack_text(report, console)));
   if (!report.dry_run) {
-    console.note(fmt::format("next: in Python, model = trash_panda.load('{}', model)",
-                             printable(report.target)));
+    console.note(fmt::format("next: in Python, model = trash_panda.load({}, model)",
+                             python_quoted(report.target.native())));
   }
   return {};
 }
@@ -150,18 +151,30 @@ Result<void> report_pack(const RepackReport& report, Console& console) {
 }  // namespace
 
 Result<void> run_repack(const RepackOptions& options, Console& console) {
+  for (const Setting* name : {&options.output, &options.plan}) {
+    if (name->given() && name->text.empty()) {
+      return std::unexpected(
+          Error(ErrorCode::kUsage, fmt::format("{}: an empty name", name->source)));
+    }
+  }
   TP_ASSIGN_OR_RETURN(format::PackOptions pack, pack_options(options, console));
   TP_ASSIGN_OR_RETURN(const std::filesystem::path path, find_model(options.model));
   TP_RETURN_IF_ERROR(refuse_pack(path));
   TP_ASSIGN_OR_RETURN(
       const PackTarget target,
-      choose_target(options, path, options.dry_run ? TargetUse::kNone : TargetUse::kWrite));
+      choose_target(options, path, options.dry_run ? TargetUse::kDryRun : TargetUse::kWrite,
+                    console));
   TP_ASSIGN_OR_RETURN(const RepackInput input, load_repack_input(options, path, console));
+  if (target.replaces) {
+    TP_RETURN_IF_ERROR(refuse_source_inside(target.final, input.model.checkpoint));
+  }
   WrittenPack written;
   TP_ASSIGN_OR_RETURN(
       written.manifest,
       format::lay_out_pack(input.model.checkpoint, input.model.weights, input.layout, pack));
   if (options.dry_run) {
+    TP_RETURN_IF_ERROR(format::check_pack_space(FileSystem::posix(), target.staged, input.layout,
+                                                written.manifest, pack.reserve_bytes));
     announce(input, console);
   } else {
     TP_ASSIGN_OR_RETURN(written, write(options, input, target, std::move(pack), console));

@@ -1,5 +1,7 @@
 #include "model_input.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <system_error>
 #include <utility>
 
@@ -10,14 +12,27 @@
 #include "trash_panda/format/manifest.h"
 
 #include "environment.h"
+#include "pack_folder.h"
 #include "progress_bar.h"
 
 namespace trash_panda::cli {
 
-bool is_pack(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(path / format::kManifestName, ignored);
+namespace {
+
+bool is_control(char c) {
+  const auto code = static_cast<unsigned char>(c);
+  return code < 0x20 || code == 0x7f;
 }
+
+/// What helps where the system keeps a model from this user.
+Error with_permission_hint(Error error) {
+  if ((error.errno_value() == EACCES || error.errno_value() == EPERM) && error.hint().empty()) {
+    return std::move(error).with_hint("allow this user to read it (chmod, chown), or copy it");
+  }
+  return error;
+}
+
+}  // namespace
 
 Result<void> refuse_pack(const std::filesystem::path& path) {
   if (!is_pack(path)) {
@@ -33,6 +48,13 @@ Result<void> refuse_pack(const std::filesystem::path& path) {
 }
 
 Result<std::filesystem::path> find_model(const Setting& model) {
+  std::error_code error;
+  static_cast<void>(std::filesystem::status(model.text, error));
+  if (error == std::errc::permission_denied) {
+    // Whether it exists, only those who may look can tell.
+    return std::unexpected(with_permission_hint(
+        Error::from_errno(EACCES, fmt::format("can't open {}", printable(model.text)))));
+  }
   return format::resolve_model(model.text, hub_cache_environment());
 }
 
@@ -40,7 +62,11 @@ Result<LoadedModel> load_model(const std::filesystem::path& path,
                                const std::vector<std::string>& groups, Console& console) {
   // A few milliseconds from a drive; from a network or a sleeping disk, as long as it takes.
   const ProgressBar progress(console, fmt::format("reading headers of {}", printable(path)));
-  TP_ASSIGN_OR_RETURN(format::Checkpoint checkpoint, format::Checkpoint::open(path));
+  Result<format::Checkpoint> opened = format::Checkpoint::open(path);
+  if (!opened) {
+    return std::unexpected(with_permission_hint(std::move(opened).error()));
+  }
+  format::Checkpoint checkpoint = *std::move(opened);
   TP_ASSIGN_OR_RETURN(format::WeightTable weights, format::find_weights(checkpoint));
   TP_ASSIGN_OR_RETURN(plan::BlockMap blocks,
                       plan::find_blocks(checkpoint.tensors(), {.groups = groups}));
@@ -58,9 +84,28 @@ std::string shell_quoted(std::string_view text) {
   if (!text.empty() && text.find_first_not_of(kPlain) == std::string_view::npos) {
     return std::string(text);
   }
+  if (std::ranges::any_of(text, is_control)) {
+    // bash, zsh and POSIX 2024; nothing else keeps a line break on one line.
+    return "$" + python_quoted(text);
+  }
   std::string quoted = "'";
   for (const char c : text) {
     quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  }
+  return quoted + "'";
+}
+
+std::string python_quoted(std::string_view text) {
+  std::string quoted = "'";
+  for (const char c : text) {
+    if (is_control(c)) {
+      quoted += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else if (c == '\'' || c == '\\') {
+      quoted += '\\';
+      quoted += c;
+    } else {
+      quoted += c;
+    }
   }
   return quoted + "'";
 }

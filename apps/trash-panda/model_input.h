@@ -24,9 +24,6 @@ struct LoadedModel {
   std::vector<std::string> warnings;
 };
 
-/// Whether a folder is a pack: it holds a manifest.
-[[nodiscard]] bool is_pack(const std::filesystem::path& path);
-
 /// @retval kUnsupported  `path` is a pack: planning and packing want its source, which the message
 ///                       names.
 Result<void> refuse_pack(const std::filesystem::path& path);
@@ -40,8 +37,11 @@ Result<std::filesystem::path> find_model(const Setting& model);
 Result<LoadedModel> load_model(const std::filesystem::path& path,
                                const std::vector<std::string>& groups, Console& console);
 
-/// `text` as one word for a POSIX shell, quoted only where it must be.
+/// `text` as one word for a POSIX shell, on one line, quoted only where it must be.
 [[nodiscard]] std::string shell_quoted(std::string_view text);
+
+/// `text` as a string literal of Python, on one line.
+[[nodiscard]] std::string python_quoted(std::string_view text);
 
 /// "model.layers." of "model.layers.12".
 [[nodiscard]] std::string_view group_prefix(std::string_view block_name);

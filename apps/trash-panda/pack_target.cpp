@@ -3,25 +3,29 @@
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
-#include <set>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "trash_panda/base/file.h"
 #include "trash_panda/base/file_system.h"
-#include "trash_panda/format/manifest.h"
 
-#include "model_input.h"
+#include "pack_folder.h"
 
 namespace trash_panda::cli {
 
 namespace {
 
 namespace fs = std::filesystem;
+
+/// Added to the staged name where a pack waits for its removal.
+constexpr std::string_view kOldSuffix = ".old";
 
 /// "model.safetensors" and "model.safetensors.index.json" → "model".
 std::string stem_of(const fs::path& path) {
@@ -53,34 +57,6 @@ fs::path default_target(const Setting& model, const fs::path& model_path) {
   return path.parent_path() / (stem_of(path) + ".panda");
 }
 
-/// A folder is replaced only if everything in it is a pack's: never what someone else put there.
-Result<void> check_replaceable(const fs::path& path) {
-  if (!is_pack(path)) {
-    return std::unexpected(
-        Error(ErrorCode::kOutput, fmt::format("{} exists and is no pack", printable(path)))
-            .with_hint("choose another name with -o; --force replaces packs only"));
-  }
-  std::set<std::string> own = {std::string(format::kManifestName),
-                               std::string(format::kPackPlanName)};
-  if (const Result<format::Manifest> manifest = format::read_manifest(path)) {
-    for (const format::PackedShard& shard : manifest->shards) {
-      own.insert(shard.name);
-    }
-  }
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
-    const std::string name = entry.path().filename().native();
-    // Shards of a damaged manifest are still recognised by their kind.
-    if (!own.contains(name) && entry.path().extension() != ".safetensors") {
-      return std::unexpected(
-          Error(ErrorCode::kOutput, fmt::format("{} is not replaced: {} is not a part of a pack",
-                                                printable(path), printable(entry.path())))
-              .with_hint("move it away, or choose another name with -o"));
-    }
-  }
-  return {};
-}
-
 Result<void> check_folder(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
@@ -97,10 +73,34 @@ Result<void> check_folder(const fs::path& folder) {
   return {};
 }
 
+/// Takes over the pack that is to be replaced, and clears away what an interrupted run left.
+Result<std::unique_ptr<DirectoryLock>> lock_replaced(const PackTarget& target, Console& console) {
+  FileSystem& files = FileSystem::posix();
+  std::unique_ptr<DirectoryLock> lock;
+  Result<std::unique_ptr<DirectoryLock>> locked = files.lock_directory(target.final);
+  if (locked) {
+    lock = *std::move(locked);
+  } else if (locked.error().code() == ErrorCode::kUnsupported) {
+    console.warn(
+        fmt::format("{}: make sure that nothing else replaces it", locked.error().message()));
+  } else {
+    return std::unexpected(std::move(locked).error());
+  }
+  fs::path old = target.staged;
+  old += kOldSuffix;
+  for (const fs::path& left : {target.staged, old}) {
+    if (files.exists(left)) {
+      console.note(fmt::format("removing {}, which an interrupted run left", printable(left)));
+      TP_RETURN_IF_ERROR(remove_pack(left));
+    }
+  }
+  return lock;
+}
+
 }  // namespace
 
 Result<PackTarget> choose_target(const RepackOptions& options, const fs::path& model_path,
-                                 TargetUse use) {
+                                 TargetUse use, Console& console) {
   PackTarget target;
   target.final = options.output.given() ? fs::path(options.output.text)
                                         : default_target(options.model, model_path);
@@ -108,9 +108,6 @@ Result<PackTarget> choose_target(const RepackOptions& options, const fs::path& m
     target.final = target.final.parent_path();  // "out/" is "out".
   }
   target.staged = target.final;
-  if (use == TargetUse::kNone) {
-    return target;
-  }
   const fs::path folder =
       target.final.has_parent_path() ? target.final.parent_path() : fs::path(".");
   TP_RETURN_IF_ERROR(check_folder(folder));
@@ -124,29 +121,38 @@ Result<PackTarget> choose_target(const RepackOptions& options, const fs::path& m
             .with_hint(
                 "--force replaces a pack once the new one is complete, -o writes elsewhere"));
   }
-  TP_RETURN_IF_ERROR(check_replaceable(target.final));
+  TP_ASSIGN_OR_RETURN(const std::vector<fs::path> old, list_replaceable_pack(target.final));
   target.replaces = true;
-  target.staged = folder / fmt::format(".{}.new-{}", target.final.filename().native(), ::getpid());
+  // Always the same name: what an interrupted run left there is found by the next one.
+  target.staged = folder / fmt::format(".{}.new", target.final.filename().native());
+  if (use == TargetUse::kWrite) {
+    TP_ASSIGN_OR_RETURN(target.lock, lock_replaced(target, console));
+  }
   return target;
 }
 
-Result<void> publish_pack(const PackTarget& target) {
+Result<void> publish_pack(const PackTarget& target, Console& console) {
   if (!target.replaces) {
     return {};
   }
   FileSystem& files = FileSystem::posix();
+  // What was put into the old pack while the new one was written is a reason to stop.
+  TP_ASSIGN_OR_RETURN(const std::vector<fs::path> replaceable, list_replaceable_pack(target.final));
+  fs::path old = target.staged;
   // One step where the filesystem can: there is a complete pack under the name at any moment.
   if (::renameat2(AT_FDCWD, target.staged.c_str(), AT_FDCWD, target.final.c_str(),
-                  RENAME_EXCHANGE) == 0) {
-    TP_RETURN_IF_ERROR(files.sync_directory(fs::absolute(target.final).parent_path()));
-    return files.remove_all(target.staged);
+                  RENAME_EXCHANGE) != 0) {
+    old += kOldSuffix;
+    TP_RETURN_IF_ERROR(files.rename(target.final, old));
+    TP_RETURN_IF_ERROR(files.rename(target.staged, target.final));
   }
-  fs::path old = target.staged;
-  old += ".old";
-  TP_RETURN_IF_ERROR(files.rename(target.final, old));
-  TP_RETURN_IF_ERROR(files.rename(target.staged, target.final));
   TP_RETURN_IF_ERROR(files.sync_directory(fs::absolute(target.final).parent_path()));
-  return files.remove_all(old);
+  if (const Result<void> removed = remove_pack(old); !removed) {
+    // The new pack is in place: that is what was asked for.
+    console.warn(
+        fmt::format("the old pack is left in {}: {}", printable(old), removed.error().message()));
+  }
+  return {};
 }
 
 }  // namespace trash_panda::cli

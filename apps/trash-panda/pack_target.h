@@ -1,10 +1,13 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 
 #include "trash_panda/base/error.h"
+#include "trash_panda/base/file_system.h"
 
 #include "command_options.h"
+#include "console.h"
 
 namespace trash_panda::cli {
 
@@ -14,10 +17,12 @@ struct PackTarget {
   /// Where it is written first: `final` itself, or a name beside it when a pack is replaced.
   std::filesystem::path staged;
   bool replaces = false;
+  /// On the pack that is replaced, so that two runs don't replace it at a time.
+  std::unique_ptr<DirectoryLock> lock;
 };
 
 enum class TargetUse {
-  kNone,  ///< Dry run: nothing is checked or touched.
+  kDryRun,  ///< All is checked, nothing is touched.
   kWrite,
 };
 
@@ -26,12 +31,15 @@ enum class TargetUse {
 ///
 /// @param model_path  Where the model was found.
 /// @retval kOutput  It exists and --force is not given, or is no pack, or its folder is missing or
-///                  can't be written.
+///                  can't be written; the message names what in it is no part of a pack.
+/// @retval kLocked  Another process is replacing it.
 Result<PackTarget> choose_target(const RepackOptions& options,
-                                 const std::filesystem::path& model_path, TargetUse use);
+                                 const std::filesystem::path& model_path, TargetUse use,
+                                 Console& console);
 
-/// Puts a complete pack under its final name; the pack that was there is removed after that.
+/// Puts a complete pack under its final name; the pack that was there is removed after that. Where
+/// that fails, a warning says what is left.
 /// @retval kOutput  The system refused; the new pack is then left under its staged name.
-Result<void> publish_pack(const PackTarget& target);
+Result<void> publish_pack(const PackTarget& target, Console& console);
 
 }  // namespace trash_panda::cli

@@ -79,7 +79,18 @@ TEST_P(WrongInput, UnreadableFile) {
     GTEST_SKIP() << "root reads everything";
   }
   std::filesystem::permissions(path("model.safetensors"), std::filesystem::perms::none);
-  expect_refused("model.safetensors", 1, {"model.safetensors"});
+  expect_refused("model.safetensors", 1, {"model.safetensors", "chmod"});
+}
+
+TEST_P(WrongInput, FileInAnUnreadableFolder) {
+  if (::geteuid() == 0) {
+    GTEST_SKIP() << "root reads everything";
+  }
+  std::filesystem::create_directory(path("closed"));
+  write_model(path("closed/model.safetensors"));
+  std::filesystem::permissions(path("closed"), std::filesystem::perms::none);
+  expect_refused("closed/model.safetensors", 1, {"closed/model.safetensors", "chmod"});
+  std::filesystem::permissions(path("closed"), std::filesystem::perms::owner_all);
 }
 
 using WrongOutput = CliTest;

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "trash_panda/base/error.h"
+#include "trash_panda/format/checkpoint.h"
+
+namespace trash_panda::cli {
+
+/// Whether a folder is a pack: it holds a manifest.json that says so. Many other things have a file
+/// of that name.
+[[nodiscard]] bool is_pack(const std::filesystem::path& path);
+
+/// Paths of all that is in a pack, once it is certain that nothing else is: every entry is a
+/// regular file and either the manifest, the plan or a shard that the manifest lists.
+///
+/// @retval kOutput  It is no pack, or the manifest is damaged, or there is more in it: the message
+///                  names what.
+Result<std::vector<std::filesystem::path>> list_replaceable_pack(const std::filesystem::path& path);
+
+/// @retval kOutput  A file of `checkpoint` lies in the folder, under whatever name.
+Result<void> refuse_source_inside(const std::filesystem::path& folder,
+                                  const format::Checkpoint& checkpoint);
+
+/// Removes a pack, file by file: what came into its folder meanwhile is never removed with it.
+///
+/// @retval kOutput  It is no longer only a pack, or the system refused.
+Result<void> remove_pack(const std::filesystem::path& path);
+
+}  // namespace trash_panda::cli
