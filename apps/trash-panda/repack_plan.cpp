@@ -1,12 +1,17 @@
 #include "repack_plan.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "trash_panda/base/printable.h"
 #include "trash_panda/base/units.h"
 #include "trash_panda/plan/pack_layout.h"
 #include "trash_panda/plan/plan_toml.h"
@@ -42,6 +47,78 @@ Result<plan::Plan> plan_for_this_machine(const LoadedModel& model) {
   return plan::make_plan(summary, runtime::probe_hardware(), request);
 }
 
+/// Blocks of a tier as --assign would have them: "ram=0,1,7".
+void assign_tier(const plan::Plan& plan, plan::Tier tier, plan::PlanRequest& request) {
+  std::vector<std::size_t> indexes;
+  for (std::size_t index = 0; index < plan.blocks.size(); ++index) {
+    if (plan.blocks[index].tier == tier) {
+      indexes.push_back(index);
+    }
+  }
+  if (!indexes.empty()) {
+    request.assignments.emplace_back(tier, fmt::format("{}", fmt::join(indexes, ",")));
+  }
+}
+
+/// Plans the same tiers under the same budgets anew, from the checkpoint's own sizes: what a plan
+/// says of them may have been true before someone edited it.
+Result<plan::Plan> replan(const plan::Plan& plan, const plan::ModelSummary& summary) {
+  plan::Hardware hardware;
+  hardware.ram_total_bytes = std::max(plan.ram_limit_bytes, plan.ram_budget_bytes);
+  plan::PlanRequest request;
+  request.max_ram_bytes = plan.ram_budget_bytes;
+  request.max_vram_bytes = plan.vram_budget_bytes;
+  request.compute_dtype = plan.compute_dtype;
+  for (const plan::Tier tier : {plan::Tier::kGpu, plan::Tier::kRam, plan::Tier::kDisk}) {
+    assign_tier(plan, tier, request);
+  }
+  return plan::make_plan(summary, hardware, request);
+}
+
+/// @retval kStale  A size in the plan is not the checkpoint's.
+Result<void> check_sizes(const plan::Plan& plan, const plan::ModelSummary& summary) {
+  const auto stale = [](std::string_view what, std::uint64_t found, std::uint64_t expected) {
+    return std::unexpected(
+        Error(ErrorCode::kStale,
+              fmt::format("{} is {}, but by the checkpoint {}", printable(what), found, expected))
+            .with_hint("make a new one with trash-panda plan; only tiers are to be edited"));
+  };
+  if (plan.base_bytes != summary.base_expanded_bytes) {
+    return stale("base_bytes", plan.base_bytes, summary.base_expanded_bytes);
+  }
+  // make_pack_layout() has compared their number and names.
+  for (std::size_t index = 0; index < plan.blocks.size(); ++index) {
+    const plan::PlannedBlock& block = plan.blocks[index];
+    const plan::PlannedBlock& actual = summary.blocks[index];
+    if (block.extent_bytes != actual.extent_bytes) {
+      return stale("extent_bytes of " + block.name, block.extent_bytes, actual.extent_bytes);
+    }
+    if (block.expanded_bytes != actual.expanded_bytes) {
+      return stale("expanded_bytes of " + block.name, block.expanded_bytes, actual.expanded_bytes);
+    }
+  }
+  return {};
+}
+
+/// Checks a plan from a file, which someone may have edited: its tiers are obeyed, with a warning
+/// where they no longer fit.
+Result<void> check_plan_file(RepackInput& input) {
+  const plan::ModelSummary summary = plan::summarize_model(
+      input.model.checkpoint, input.model.weights, input.model.blocks, input.plan.compute_dtype);
+  TP_RETURN_IF_ERROR(check_sizes(input.plan, summary));
+  const Result<plan::Plan> again = replan(input.plan, summary);
+  if (!again) {
+    input.warnings.push_back(
+        fmt::format("{}: {}", printable(input.plan_file), again.error().message()));
+  } else if (!input.plan.fits()) {
+    input.warnings.push_back(fmt::format(
+        "{}: the plan takes {} of {} RAM and {} of {} VRAM", printable(input.plan_file),
+        format_bytes(input.plan.ram_used_bytes()), format_bytes(input.plan.ram_budget_bytes),
+        format_bytes(input.plan.vram_used_bytes()), format_bytes(input.plan.vram_budget_bytes)));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<RepackInput> load_repack_input(const RepackOptions& options,
@@ -69,6 +146,9 @@ Result<RepackInput> load_repack_input(const RepackOptions& options,
   }
   input.layout = *std::move(layout);
   if (options.plan.given()) {
+    if (Result<void> checked = check_plan_file(input); !checked) {
+      return std::unexpected(std::move(checked).error().with_context(printable(options.plan.text)));
+    }
     input.layout.plan_toml = std::move(plan_text);  // With the user's comments.
   }
   return input;

@@ -127,6 +127,147 @@ TEST_F(Repack, ForceReplacesNothingButPacks) {
   EXPECT_EQ(run({"verify", "pack"}).exit_code, 0);
 }
 
+TEST_F(Repack, ForceSparesACheckpointWithSomeManifest) {
+  std::filesystem::create_directory(path("model"));
+  std::filesystem::rename(path("model.safetensors"), path("model/model.safetensors"));
+  write_text(path("model/manifest.json"), R"({"manifest_version": 3, "name": "extension"})");
+  EXPECT_EQ(run({"plan", "model"}).exit_code, 0);
+  expect_failure(run({"repack", "model", "--force", "-o", "model"}), 7, {"model", "no pack"});
+  EXPECT_TRUE(std::filesystem::exists(path("model/model.safetensors")));
+}
+
+TEST_F(Repack, ForceSparesWhatLiesInAPack) {
+  ASSERT_EQ(run({"repack", "model.safetensors", "-o", "pack"}).exit_code, 0);
+  const auto expect_spared = [this](const std::string& extra) {
+    expect_failure(run({"repack", "model.safetensors", "--force", "-o", "pack"}), 7,
+                   {"pack/" + extra});
+    EXPECT_TRUE(std::filesystem::exists(path("pack/" + extra)));
+    std::filesystem::remove_all(path("pack/" + extra));
+  };
+  write_text(path("pack/my_lora.safetensors"), "dear");
+  expect_spared("my_lora.safetensors");
+  std::filesystem::create_directory(path("pack/dir.safetensors"));
+  expect_spared("dir.safetensors");
+
+  const auto manifest = nlohmann::json::parse(read_text(path("pack/manifest.json")));
+  const std::string shard = manifest["shards"][0]["name"];
+  std::filesystem::remove(path("pack/" + shard));
+  std::filesystem::create_directory(path("pack/" + shard));
+  expect_spared(shard);
+  std::filesystem::create_hard_link(path("model.safetensors"), path("pack/" + shard));
+  expect_spared(shard);
+  // A pack that only lacks a shard is still one.
+  EXPECT_EQ(run({"repack", "model.safetensors", "--force", "-o", "pack"}).exit_code, 0);
+  EXPECT_EQ(run({"verify", "pack"}).exit_code, 0);
+}
+
+TEST_F(Repack, ForceFollowsNoLink) {
+  ASSERT_EQ(run({"repack", "model.safetensors", "-o", "pack"}).exit_code, 0);
+  std::filesystem::create_directory_symlink("pack", path("link"));
+  expect_failure(run({"repack", "model.safetensors", "--force", "-o", "link"}), 7, {"link"});
+}
+
+TEST_F(Repack, ForceClearsWhatAnInterruptedRunLeft) {
+  ASSERT_EQ(run({"repack", "model.safetensors"}).exit_code, 0);
+  std::filesystem::copy(path("model.panda"), path(".model.panda.new"));
+  const RunResult forced = run({"repack", "model.safetensors", "--force"});
+  EXPECT_EQ(forced.exit_code, 0) << forced.err;
+  EXPECT_THAT(forced.err, HasSubstr(".model.panda.new"));
+  EXPECT_THAT(names(), ElementsAre("model.panda", "model.safetensors"));
+
+  std::filesystem::create_directory(path(".model.panda.new"));
+  write_text(path(".model.panda.new/letter.txt"), "dear");
+  expect_failure(run({"repack", "model.safetensors", "--force"}), 7, {".model.panda.new"});
+  EXPECT_EQ(read_text(path(".model.panda.new/letter.txt")), "dear");
+  EXPECT_EQ(run({"verify", "model.panda"}).exit_code, 0);
+}
+
+TEST_F(Repack, ForceIsForOneRunAtATime) {
+  write_large_model(std::uint64_t{4} << 30);
+  ASSERT_EQ(run({"repack", "model.safetensors", "-o", "pack"}).exit_code, 0);
+  RunningProgram program({"repack", "large.safetensors", "--reserve=0", "--force", "-o", "pack"},
+                         {.folder = folder_.path(), .environment = {}, .program = {}});
+  for (int i = 0; i < 2000 && !std::filesystem::exists(path(".pack.new.partial")); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  expect_failure(run({"repack", "model.safetensors", "--force", "-o", "pack"}), 11, {"pack"});
+  program.send(SIGKILL);
+  program.wait(std::chrono::seconds(20));
+  // What was killed is cleared by the next run.
+  EXPECT_EQ(run({"repack", "model.safetensors", "--force", "-o", "pack"}).exit_code, 0);
+  EXPECT_THAT(names(), ElementsAre("large.safetensors", "model.safetensors", "pack"));
+}
+
+TEST_F(Repack, DryRunFailsWhereARealOneWould) {
+  expect_failure(run({"repack", "model.safetensors", "-n", "--reserve", "900000TB"}), 7, {"space"});
+  ASSERT_EQ(run({"repack", "model.safetensors"}).exit_code, 0);
+  expect_failure(run({"repack", "model.safetensors", "-n"}), 7, {"model.panda already exists"});
+  EXPECT_EQ(run({"repack", "model.safetensors", "-n", "--force"}).exit_code, 0);
+  EXPECT_THAT(names(), ElementsAre("model.panda", "model.safetensors"));
+}
+
+TEST_F(Repack, ClosedStreamsCostNoShard) {
+  const RunResult result =
+      run_shell(R"("$TP" repack model.safetensors --progress always --reserve 0 <&- >&- 2>&-)",
+                {.folder = folder_.path(), .environment = {}, .program = {}});
+  EXPECT_EQ(result.exit_code, 7);  // The result can't be told.
+  EXPECT_EQ(run({"verify", "model.panda"}).exit_code, 0);
+}
+
+TEST_F(Repack, PastedLinesSurviveOddNames) {
+  std::filesystem::rename(path("model.safetensors"), path("it's\na model.safetensors"));
+  const RunResult plan = run({"plan", "it's\na model.safetensors", "-o", "my\nplan.toml"});
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  const std::string line = plan.err.substr(plan.err.find("next: trash-panda ") + 18);
+  const RunResult pasted =
+      run_shell(fmt::format("bash -c \"$(cat <<'END'\n\"$TP\" {}END\n)\"", line),
+                {.folder = folder_.path(), .environment = {}, .program = {}});
+  EXPECT_EQ(pasted.exit_code, 0) << pasted.err;
+  EXPECT_THAT(pasted.err, HasSubstr(R"(trash_panda.load('it\'s\x0aa model.panda', model))"));
+}
+
+TEST_F(Repack, AHandEditedPlanThatNoLongerFitsIsTold) {
+  // Base, slots and one block leave no room for the other three.
+  ASSERT_EQ(run({"plan", "model.safetensors", "--max-vram=0", "--max-ram=60000", "-o", "plan.toml"})
+                .exit_code,
+            0);
+  std::string text = read_text(path("plan.toml"));
+  const std::string disk = "tier = \"disk\"";
+  ASSERT_NE(text.find(disk), std::string::npos) << text;
+  for (std::size_t at = text.find(disk); at != std::string::npos; at = text.find(disk)) {
+    text.replace(at, disk.size(), "tier = \"ram\"");
+  }
+  write_text(path("plan.toml"), text);
+  const RunResult result = run({"repack", "model.safetensors", "--plan", "plan.toml"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("warning: plan.toml: "));
+  EXPECT_THAT(result.err, HasSubstr("60.0 kB"));
+}
+
+TEST_F(Repack, SizesInAPlanAreTheCheckpoints) {
+  ASSERT_EQ(run({"plan", "model.safetensors", "-o", "plan.toml"}).exit_code, 0);
+  std::string text = read_text(path("plan.toml"));
+  const std::string key = "base_bytes = ";
+  const std::size_t at = text.find(key);
+  ASSERT_NE(at, std::string::npos) << text;
+  text.replace(at, key.size() + 1, key + "9");
+  write_text(path("plan.toml"), text);
+  expect_failure(run({"repack", "model.safetensors", "--plan", "plan.toml"}), 10, {"plan.toml"});
+}
+
+TEST_F(Repack, VerifyTellsAnIncompletePack) {
+  for (const char* extension : {".toml", ".safetensors"}) {
+    ASSERT_EQ(run({"repack", "model.safetensors", "--force"}).exit_code, 0);
+    for (const auto& entry : std::filesystem::directory_iterator(path("model.panda"))) {
+      if (entry.path().extension() == extension) {
+        std::filesystem::remove(entry.path());
+        break;
+      }
+    }
+    expect_failure(run({"verify", "model.panda"}), 4, {extension, "repack it again"});
+  }
+}
+
 TEST_F(Repack, RefusesAPlanOfAnotherCheckpoint) {
   ASSERT_EQ(run({"plan", "model.safetensors", "-o", "plan.toml"}).exit_code, 0);
   SafetensorsBuilder other;
