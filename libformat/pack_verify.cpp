@@ -118,7 +118,15 @@ class Verifier {
 
   /// The plan that the pack was laid out for; small, and read at once.
   Result<void> verify_plan() {
-    TP_ASSIGN_OR_RETURN(const File file, File::open(pack_ / kPackPlanName));
+    const Result<File> opened = File::open(pack_ / kPackPlanName);
+    if (!opened) {
+      const bool is_missing = opened.error().code() == ErrorCode::kMissing;
+      return std::unexpected(
+          Error(opened.error())
+              .with_code(is_missing ? ErrorCode::kCorrupt : opened.error().code())
+              .with_hint(is_missing ? "copy or repack it again" : opened.error().hint()));
+    }
+    const File& file = *opened;
     std::vector<std::byte> bytes(file.size_bytes());
     TP_RETURN_IF_ERROR(file.read_exact_at(0, bytes));
     if (const std::string found = checksum_hex(bytes); found != manifest_.plan_checksum) {
