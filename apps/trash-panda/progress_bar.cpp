@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -100,7 +101,12 @@ ProgressBar::ProgressBar(Console& console, std::string title)
       break;
   }
   if (form_ != Form::kNone) {
-    thread_ = std::thread([this] { run(); });
+    // Its refusal of a thread is an exception; the work is worth more than the sight of it.
+    try {
+      thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error&) {
+      form_ = Form::kNone;
+    }
   }
 }
 
