@@ -14,9 +14,10 @@ from ._buffers import rebuild_buffers
 from ._dtypes import DtypeRule, compute_dtype_name, torch_dtype
 from ._errors import TrashPandaError
 from ._hooks import BlockStream, StreamedBlock, stream_of
-from ._match import Binding, Match, match_pack
+from ._match import Binding, Block, Match, match_pack
 from ._offloaded import Offloaded
 from ._pack import Pack
+from ._placeholder import make_placeholder
 from ._targets import collect_targets
 
 
@@ -59,7 +60,7 @@ def assemble(
     stream.install(
         model,
         [
-            (block, StreamedBlock(block, [_placeholder(b, dtypes) for b in block.bindings]))
+            (block, StreamedBlock(block, [_placeholder(b, dtypes, block) for b in block.bindings]))
             for block in match.blocks
         ],
     )
@@ -107,12 +108,16 @@ def _dtypes_wanted(model: nn.Module, match: Match, compute: str | None) -> dict[
     return dtypes
 
 
-def _placeholder(binding: Binding, dtypes: dict[str, str]) -> Tensor:
-    """What a place holds while its weight is away: the right shape and dtype, and no memory."""
-    dtype = torch_dtype(dtypes[binding.stored.name])
-    with torch.inference_mode(False):
-        empty = torch.empty(binding.placeholder.shape, dtype=dtype, device="meta")
-        return empty if binding.is_buffer else nn.Parameter(empty, requires_grad=False)
+def _placeholder(binding: Binding, dtypes: dict[str, str], block: Block | None = None) -> Tensor:
+    """What a place holds while its weight is away; those outside of blocks are only ever released."""
+    return make_placeholder(
+        binding.placeholder.shape,
+        torch_dtype(dtypes[binding.stored.name]),
+        is_buffer=binding.is_buffer,
+        tensor_name=binding.names[0],
+        block_name=block.name if block else "",
+        is_released=block is None,
+    )
 
 
 def _set_base(

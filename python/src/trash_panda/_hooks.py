@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,9 @@ from torch.utils.dlpack import from_dlpack
 
 from . import _native
 from ._errors import ReleasedError, TrashPandaError
+from ._guards import Guards, NotCopyable, refuse_state_dict
 from ._match import Binding, Block
+from ._placeholder import release
 
 # A block meets as many sets of addresses as there are slots; more than this means that they do
 # not repeat, and remembering them would only grow.
@@ -126,17 +128,20 @@ class BlockStream:
         self._last_stats: _native.StreamStats | None = None
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self._lingering: StreamedBlock | None = None
+        self._guards: Guards | None = None
 
     def install(self, model: nn.Module, blocks: Sequence[tuple[Block, StreamedBlock]]) -> None:
         """Hooks the model and the modules of its blocks."""
         self.blocks = [streamed for _, streamed in blocks]
+        bindings = [binding for block, _ in blocks for binding in block.bindings]
+        self._guards = Guards(model, [name for each in bindings for name in each.names])
         self._hook(model, _ModelHooks(self))
         for block, streamed in blocks:
             hooks = _BlockHooks(self, streamed)
             for module in block.triggers:
                 self._hook(module, hooks)
                 self._handles.append(
-                    module.register_state_dict_pre_hook(_refuse_state_dict)  # type: ignore[no-untyped-call]
+                    module.register_state_dict_pre_hook(refuse_state_dict)  # type: ignore[no-untyped-call]
                 )
 
     def _hook(self, module: nn.Module, hooks: _ModelHooks | _BlockHooks) -> None:
@@ -163,6 +168,7 @@ class BlockStream:
             self.stats()
             for block in self.blocks:
                 block.placements.clear()
+                release(block.placeholders)
             self._streamer = None
         finally:
             self.guard.leave()
@@ -171,6 +177,8 @@ class BlockStream:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        if self._guards is not None:
+            self._guards.remove()
 
     def place(self, block: StreamedBlock) -> None:
         """Acquires the block and sets its weights; nested calls of one block only count."""
@@ -232,23 +240,7 @@ class BlockStream:
         lease.release()
 
 
-class _NotCopyable:
-    """Copying a hooked model would copy hooks bound to the original's stream."""
-
-    def _refuse(self) -> NoReturn:
-        raise TrashPandaError(
-            "a model whose weights stream can't be copied or pickled: build another one and load "
-            "the pack again, or close() this one first"
-        )
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
-        self._refuse()
-
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        self._refuse()
-
-
-class _ModelHooks(_NotCopyable):
+class _ModelHooks(NotCopyable):
     """Around the model's own forward: claims it for the calling thread."""
 
     def __init__(self, stream: BlockStream) -> None:
@@ -270,7 +262,7 @@ class _ModelHooks(_NotCopyable):
             self.stream.guard.leave()
 
 
-class _BlockHooks(_NotCopyable):
+class _BlockHooks(NotCopyable):
     """Around a block's forward: weights in, weights out."""
 
     def __init__(self, stream: BlockStream, block: StreamedBlock) -> None:
@@ -293,14 +285,6 @@ class _BlockHooks(_NotCopyable):
         if stream.guard.owns() and self.block.depth > 0:
             stream.put_back(self.block)
             stream.guard.leave()
-
-
-def _refuse_state_dict(module: nn.Module, prefix: str, keep_vars: bool) -> NoReturn:
-    raise TrashPandaError(
-        f"the weights of {prefix.rstrip('.') or type(module).__name__} are in a pack, not in "
-        "memory: a state_dict would hold empty tensors; read them from the pack's shards, which "
-        "are safetensors files"
-    )
 
 
 def stream_of(model: nn.Module) -> BlockStream | None:

@@ -1,0 +1,96 @@
+"""Refusals of what would change a streaming model half, or copy a model without its weights.
+
+They speak before anything is done. Single tensors have the last word (see _placeholder.py), but by
+the time that one is asked, others may have been changed.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from ._errors import TrashPandaError
+
+
+class NotCopyable:
+    """Copying a hooked model would copy hooks bound to the original's stream."""
+
+    def _refuse(self) -> NoReturn:
+        raise TrashPandaError(
+            "a model whose weights stream can't be copied or pickled: build another one and load "
+            "the pack again, or close() this one first"
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
+        self._refuse()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        self._refuse()
+
+
+class _Conversion(NotCopyable):
+    """Stands before a module's _apply(), which is what to(), half(), cpu() and the like call."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = weakref.ref(module)
+
+    def __call__(self, change: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+        module = self._module()
+        assert module is not None
+        dtypes = {t.dtype for t in (*module.parameters(), *module.buffers())}
+        with torch.inference_mode(False):
+            probes = [torch.zeros(1, dtype=dtype) for dtype in dtypes]
+        if not all(change(probe) is probe for probe in probes):
+            raise TrashPandaError(
+                f"the weights of {type(module).__name__} stream from a pack, so it can't be moved "
+                "or converted; load() has compute_dtype and device for that"
+            )
+        return module  # to("cpu") and such, which change nothing.
+
+
+def refuse_state_dict(module: nn.Module, prefix: str, keep_vars: bool) -> NoReturn:
+    raise TrashPandaError(
+        f"the weights of {prefix.rstrip('.') or type(module).__name__} are in a pack, not in "
+        "memory: a state_dict would hold empty tensors; read them from the pack's shards, which "
+        "are safetensors files"
+    )
+
+
+def _refuse_load_state_dict(module: nn.Module, state: Any, prefix: str, *rest: Any) -> NoReturn:
+    raise TrashPandaError(
+        f"the weights of {prefix.rstrip('.') or type(module).__name__} stream from a pack: "
+        "load_state_dict() can't change them; repack a checkpoint that holds the new ones"
+    )
+
+
+class Guards:
+    """The guards on the modules that hold streamed weights, at any depth."""
+
+    def __init__(self, model: nn.Module, tensor_names: Iterable[str]) -> None:
+        self._modules: list[weakref.ref[nn.Module]] = []
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+        paths = {name.rsplit(".", up)[0] for name in tensor_names for up in _levels(name)}
+        modules = [model, *(model.get_submodule(path) for path in sorted(paths))]
+        for module in dict.fromkeys(modules):
+            self._modules.append(weakref.ref(module))
+            module._apply = _Conversion(module)  # type: ignore[method-assign, assignment]
+            self._handles.append(module.register_load_state_dict_pre_hook(_refuse_load_state_dict))  # type: ignore[no-untyped-call]
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        for reference in self._modules:
+            module = reference()
+            if module is not None:
+                module.__dict__.pop("_apply", None)
+        self._handles.clear()
+        self._modules.clear()
+
+
+def _levels(name: str) -> range:
+    """How many parts may be cut off a tensor's name to get the modules around it, but the root."""
+    return range(1, name.count(".") + 1)
