@@ -109,7 +109,7 @@ def _dtypes_wanted(model: nn.Module, match: Match, compute: str | None) -> dict[
 
 
 def _placeholder(binding: Binding, dtypes: dict[str, str], block: Block | None = None) -> Tensor:
-    """What a place holds while its weight is away; those outside of blocks are only ever released."""
+    """What a place holds while its weight is away; outside of blocks: once it was released."""
     return make_placeholder(
         binding.placeholder.shape,
         torch_dtype(dtypes[binding.stored.name]),

@@ -14,6 +14,7 @@ from . import _native
 from ._errors import ReleasedError, TrashPandaError
 from ._guards import Guards, NotCopyable, refuse_state_dict
 from ._match import Binding, Block
+from ._outputs import any_requires_grad, without_lent_memory
 from ._placeholder import release
 
 # A block meets as many sets of addresses as there are slots; more than this means that they do
@@ -66,6 +67,7 @@ class StreamedBlock:
 
     def __init__(self, block: Block, placeholders: Sequence[Tensor]) -> None:
         self.index = block.index
+        self.name = block.name
         # The parts of such a block are called one after another: its weights stay until another
         # block is called, or the model's forward ends, not to be read once a part.
         self.lingers = block.in_parts
@@ -210,6 +212,8 @@ class BlockStream:
         if block.depth > 0:
             return
         if block.lingers:
+            if self._lingering is not block:
+                self.end_lingering()
             self._lingering = block
         else:
             self._end(block)
@@ -233,8 +237,8 @@ class BlockStream:
             return
         block.put(block.placeholders)
         if torch.is_grad_enabled():
-            # Autograd may have saved these tensors for a backward pass (of an adapter, say). The
-            # memory is about to hold another block: a new version makes backward refuse.
+            # The output needs no backward pass, but something that the block keeps elsewhere may.
+            # The memory is about to hold another block: a new version makes backward refuse.
             torch.autograd.graph.increment_version(placed)
         block.lease, block.placed = None, []
         lease.release()
@@ -278,11 +282,21 @@ class _BlockHooks(NotCopyable):
             stream.guard.leave()
             raise
 
-    def after(self, module: nn.Module, args: Any, output: Any) -> None:
+    def after(self, module: nn.Module, args: Any, output: Any) -> Any:
         # Also called when before() failed, for another thread's forward or a failed read: then
-        # there is nothing to undo, or nothing that is ours.
+        # there is nothing to undo, or nothing that is ours. After an error, output is None.
         stream = self.stream
-        if stream.guard.owns() and self.block.depth > 0:
+        if not stream.guard.owns() or self.block.depth == 0:
+            return None
+        try:
+            if any_requires_grad(output):
+                raise TrashPandaError(
+                    f"the output of block {self.block.name} requires a gradient, but streamed "
+                    "weights can't be trained through, being gone before a backward pass: call "
+                    "the model under torch.no_grad() or torch.inference_mode()"
+                )
+            return without_lent_memory(output, self.block.placed)
+        finally:
             stream.put_back(self.block)
             stream.guard.leave()
 

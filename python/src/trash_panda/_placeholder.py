@@ -14,21 +14,27 @@ from torch import Tensor, nn
 
 from ._errors import ReleasedError, TrashPandaError
 
+# fmt: off
 _PROPERTIES = (
-    "shape dtype device requires_grad grad grad_fn is_leaf layout ndim itemsize nbytes names "
-    "is_cpu is_cuda is_meta is_mkldnn is_mps is_mtia is_nested is_quantized is_sparse "
-    "is_sparse_csr is_xla is_xpu is_ipu is_maia is_vulkan retains_grad output_nr _version"
-).split()
+    "shape", "dtype", "device", "requires_grad", "grad", "grad_fn",
+    "is_leaf", "layout", "ndim", "itemsize", "nbytes", "names",
+    "is_cpu", "is_cuda", "is_meta", "is_mkldnn", "is_mps", "is_mtia",
+    "is_nested", "is_quantized", "is_sparse", "is_sparse_csr", "is_xla", "is_xpu",
+    "is_ipu", "is_maia", "is_vulkan", "retains_grad", "output_nr", "_version",
+)
 _METHODS = (
-    "size dim ndimension numel nelement element_size stride storage_offset is_contiguous "
-    "is_floating_point is_complex is_signed is_inference is_shared is_pinned is_conj is_neg "
-    "get_device dim_order __len__ untyped_storage "
-    "new_empty new_zeros new_ones new_full"
-).split()
+    "size", "dim", "ndimension", "numel", "nelement", "element_size",
+    "stride", "storage_offset", "is_contiguous", "is_floating_point", "is_complex", "is_signed",
+    "is_inference", "is_shared", "is_pinned", "is_conj", "is_neg", "get_device",
+    "dim_order", "__len__", "untyped_storage", "new_empty", "new_zeros", "new_ones",
+    "new_full",
+)
 _FUNCTIONS = (
-    "numel is_floating_point is_complex is_signed is_inference is_conj is_neg "
-    "empty_like zeros_like ones_like full_like rand_like randn_like"
-).split()
+    "numel", "is_floating_point", "is_complex", "is_signed", "is_inference", "is_conj",
+    "is_neg", "empty_like", "zeros_like", "ones_like", "full_like", "rand_like",
+    "randn_like",
+)
+# fmt: on
 
 
 def _metadata() -> frozenset[Callable[..., Any]]:

@@ -1,0 +1,102 @@
+"""What a block hands back: it must not need the block's weights once they are away."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Change = Callable[[Tensor], Tensor]
+
+
+def any_requires_grad(output: Any) -> bool:
+    """Whether a backward pass could start from a tensor of the output."""
+    found = False
+
+    def look(tensor: Tensor) -> Tensor:
+        nonlocal found
+        found = found or tensor.requires_grad
+        return tensor
+
+    map_tensors(look, output)
+    return found
+
+
+def without_lent_memory(output: Any, lent: Iterable[Tensor]) -> Any:
+    """The output with copies of the tensors that lie in the memory of `lent`, or the output."""
+    spans = [(t.data_ptr(), t.data_ptr() + t.nbytes) for t in lent if t.nbytes > 0]
+
+    def own(tensor: Tensor) -> Tensor:
+        address = _address(tensor)
+        if any(first <= address < last for first, last in spans):
+            with torch.no_grad():
+                return tensor.clone()
+        return tensor
+
+    return map_tensors(own, output)
+
+
+def map_tensors(change: Change, value: Any, around: frozenset[int] = frozenset()) -> Any:
+    """Replaces the tensors in nested lists, tuples, mappings and dataclasses.
+
+    Only containers with a changed tensor are copied; without one, the result is `value` itself.
+    `around` has the identities of the containers that hold `value`, which may hold themselves.
+    """
+    if isinstance(value, Tensor):
+        return change(value)
+    if id(value) in around:
+        return value
+    inner = around | {id(value)}
+    if isinstance(value, Mapping):
+        changed = {k: map_tensors(change, v, inner) for k, v in value.items()}
+        return _with_items(value, {k: v for k, v in changed.items() if v is not value[k]})
+    if isinstance(value, (list, tuple)):
+        items = [map_tensors(change, item, inner) for item in value]
+        return _like(value, items)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
+        changed = {k: map_tensors(change, v, inner) for k, v in fields.items()}
+        return _with_fields(value, {k: v for k, v in changed.items() if v is not fields[k]})
+    return value
+
+
+def _with_items(value: Any, changed: dict[Any, Any]) -> Any:
+    if not changed:
+        return value
+    result = copy.copy(value)
+    for key, item in changed.items():
+        result[key] = item
+    return result
+
+
+def _with_fields(value: Any, changed: dict[str, Any]) -> Any:
+    if not changed:
+        return value
+    result = copy.copy(value)
+    for name, item in changed.items():
+        object.__setattr__(result, name, item)  # The dataclass may be frozen.
+    return result
+
+
+def _like(value: Any, items: list[Any]) -> Any:
+    if all(new is old for new, old in zip(items, value, strict=True)):
+        return value
+    if isinstance(value, list):
+        result = copy.copy(value)
+        result[:] = items
+        return result
+    return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+
+
+def _address(tensor: Tensor) -> int:
+    """Where a tensor's memory starts; 0 where it has none of its own (sparse, on meta)."""
+    if tensor.layout is not torch.strided or tensor.is_meta:
+        return 0
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:  # A wrapper around other tensors.
+        return 0
