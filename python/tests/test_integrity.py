@@ -188,6 +188,9 @@ def test_an_absent_plan_is_a_plan_error(pack: Path, tmp_path: Path) -> None:
         ({"device": "cuda:0"}, trash_panda.UnsupportedFormatError),
         ({"lookahead": 0}, trash_panda.TrashPandaError),
         ({"lookahead": "lots"}, trash_panda.TrashPandaError),
+        ({"lookahead": 1.5}, TypeError),
+        ({"lookahead": True}, TypeError),
+        ({"lookahead": 10**19}, ValueError),
     ],
     ids=str,
 )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("trash_panda")
 _MISMATCHES_SHOWN = 3
+_LOOKAHEAD_BYTES_MAX = 2**62
 
 
 def load(
@@ -124,6 +125,16 @@ def _lookahead_bytes(
         return None if plan is None else plan.lookahead_bytes
     if isinstance(lookahead, str):
         return _native.parse_bytes(lookahead)
+    if isinstance(lookahead, bool) or not hasattr(type(lookahead), "__index__"):
+        raise TypeError(
+            f'lookahead is {lookahead!r}; it takes a whole number of blocks or a size ("512MB")'
+        )
     if lookahead < 1:
         raise TrashPandaError(f"lookahead is {lookahead} blocks; at least 1 is read ahead")
-    return lookahead * max((block.stored_bytes for block in pack.blocks), default=0)
+    size = int(lookahead) * max((block.stored_bytes for block in pack.blocks), default=0)
+    if size > _LOOKAHEAD_BYTES_MAX:
+        raise ValueError(
+            f"lookahead is {lookahead} blocks, more than any memory; the pack has "
+            f"{len(pack.blocks)} blocks"
+        )
+    return size
