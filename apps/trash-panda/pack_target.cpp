@@ -90,8 +90,8 @@ Result<std::unique_ptr<DirectoryLock>> lock_replaced(const PackTarget& target, C
   old += kOldSuffix;
   for (const fs::path& left : {target.staged, old}) {
     if (files.exists(left)) {
-      console.note(fmt::format("removing {}, which an interrupted run left", printable(left)));
       TP_RETURN_IF_ERROR(remove_pack(left));
+      console.note(fmt::format("removed {}, which an interrupted run left", printable(left)));
     }
   }
   return lock;

@@ -90,7 +90,8 @@ TEST_F(Repack, DryRunTellsTheSizeAndWritesNothing) {
   const RunResult real = run({"repack", "model.safetensors", "--json"});
   EXPECT_EQ(nlohmann::json::parse(dry.out)["total_bytes"],
             nlohmann::json::parse(real.out)["total_bytes"]);
-  EXPECT_THAT(run({"repack", "model.safetensors", "-n"}).out, StartsWith("would write "));
+  EXPECT_THAT(run({"repack", "model.safetensors", "-n", "-o", "other"}).out,
+              StartsWith("would write "));
 }
 
 TEST_F(Repack, AlignsExtents) {
@@ -219,9 +220,9 @@ TEST_F(Repack, PastedLinesSurviveOddNames) {
   const RunResult plan = run({"plan", "it's\na model.safetensors", "-o", "my\nplan.toml"});
   ASSERT_EQ(plan.exit_code, 0) << plan.err;
   const std::string line = plan.err.substr(plan.err.find("next: trash-panda ") + 18);
+  write_text(path("paste.sh"), "\"$TP\" " + line);
   const RunResult pasted =
-      run_shell(fmt::format("bash -c \"$(cat <<'END'\n\"$TP\" {}END\n)\"", line),
-                {.folder = folder_.path(), .environment = {}, .program = {}});
+      run_shell("bash paste.sh", {.folder = folder_.path(), .environment = {}, .program = {}});
   EXPECT_EQ(pasted.exit_code, 0) << pasted.err;
   EXPECT_THAT(pasted.err, HasSubstr(R"(trash_panda.load('it\'s\x0aa model.panda', model))"));
 }
