@@ -20,6 +20,10 @@ constexpr std::uint64_t kChunkBytes = 2'097'152;
 constexpr std::size_t kVerifyBufferCount = 6;
 constexpr unsigned kVerifyThreadCount = 4;
 
+/// A plan is a few hundred bytes per block. The manifest does not say how long it is, and memory
+/// must not depend on what a file's length claims.
+constexpr std::uint64_t kPlanBytesMax = 67'108'864;
+
 /// A run of a shard's bytes that has one checksum.
 struct Section {
   const PackedExtent* extent;  ///< Null for the shard's header.
@@ -127,6 +131,11 @@ class Verifier {
               .with_hint(is_missing ? "copy or repack it again" : opened.error().hint()));
     }
     const File& file = *opened;
+    if (file.size_bytes() > kPlanBytesMax) {
+      report_.mismatches.push_back(fmt::format("{} has {} bytes, more than the {} of any plan",
+                                               kPackPlanName, file.size_bytes(), kPlanBytesMax));
+      return {};
+    }
     std::vector<std::byte> bytes(file.size_bytes());
     TP_RETURN_IF_ERROR(file.read_exact_at(0, bytes));
     if (const std::string found = checksum_hex(bytes); found != manifest_.plan_checksum) {

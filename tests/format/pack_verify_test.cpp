@@ -52,6 +52,15 @@ TEST(VerifyPack, NamesTheExtentOfAFlippedBit) {
               ElementsAre(StartsWith("disk-00001.safetensors: extent \"layers.3\" differs")));
 }
 
+TEST(VerifyPack, ReadsNoPlanOfAnyLength) {
+  SamplePack sample;
+  must(sample.write());
+  // Sparse: takes no space on the drive, but would in memory.
+  std::filesystem::resize_file(sample.target() / kPackPlanName, 70'000'000);
+  EXPECT_THAT(must(verify_pack(sample.target(), {})).mismatches,
+              ElementsAre("plan.toml has 70000000 bytes, more than the 67108864 of any plan"));
+}
+
 TEST(VerifyPack, NamesAllThatDiffers) {
   SamplePack sample;
   must(sample.write());
