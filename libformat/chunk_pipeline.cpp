@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "trash_panda/base/aligned_buffer.h"
 
@@ -91,6 +94,23 @@ class Pipeline {
   bool is_cancelled_ = false;
 };
 
+/// On failure those that were started run on, until the pipeline is cancelled.
+Result<void> start_threads(Pipeline& pipeline, unsigned thread_count,
+                           std::vector<std::jthread>& threads) {
+  threads.reserve(thread_count);
+  // std::jthread reports the system's refusal (thread limit, memory) by an exception only.
+  try {
+    while (threads.size() < thread_count) {
+      threads.emplace_back([&pipeline] { pipeline.fill_chunks(); });
+    }
+  } catch (const std::system_error& refused) {
+    return std::unexpected(Error::from_errno(
+        refused.code().value(),
+        fmt::format("can't start read thread {} of {}", threads.size() + 1, thread_count)));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<void> run_chunk_pipeline(std::size_t chunk_count, const ChunkPipelineOptions& options,
@@ -106,11 +126,10 @@ Result<void> run_chunk_pipeline(std::size_t chunk_count, const ChunkPipelineOpti
   }
   Pipeline pipeline(chunk_count, fill, std::move(buffers));
   std::vector<std::jthread> threads;
-  threads.reserve(options.thread_count);
-  for (unsigned i = 0; i < options.thread_count; ++i) {
-    threads.emplace_back([&pipeline] { pipeline.fill_chunks(); });
+  Result<void> result = start_threads(pipeline, options.thread_count, threads);
+  if (result) {
+    result = pipeline.use_chunks(use, options.stop);
   }
-  Result<void> result = pipeline.use_chunks(use, options.stop);
   pipeline.cancel();
   return result;
 }

@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 namespace trash_panda::format {
 namespace {
@@ -78,6 +79,37 @@ TEST(RunChunkPipelineErrors, EndsWhenTheConsumerFails) {
                          });
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().message(), "full");
+}
+
+/// Makes threads that ask for no stack size ask for one that no system has.
+class NoNewThreads {
+ public:
+  NoNewThreads() {
+    ::pthread_getattr_default_np(&before_);
+    pthread_attr_t huge = {};
+    ::pthread_attr_init(&huge);
+    ::pthread_attr_setstacksize(&huge, std::size_t{1} << 50);
+    EXPECT_EQ(::pthread_setattr_default_np(&huge), 0);
+    ::pthread_attr_destroy(&huge);
+  }
+  NoNewThreads(const NoNewThreads&) = delete;
+  NoNewThreads& operator=(const NoNewThreads&) = delete;
+  ~NoNewThreads() {
+    ::pthread_setattr_default_np(&before_);
+    ::pthread_attr_destroy(&before_);
+  }
+
+ private:
+  pthread_attr_t before_ = {};
+};
+
+TEST(RunChunkPipelineErrors, SaysThatTheSystemHasNoThreads) {
+  const NoNewThreads no_new_threads;
+  const Result<void> result = run_chunk_pipeline(
+      kChunkCount, options(2, 2), fill_number,
+      [](std::size_t, std::span<const std::byte>) -> Result<void> { return {}; });
+  ASSERT_FALSE(result);
+  EXPECT_THAT(result.error().message(), ::testing::HasSubstr("can't start read thread 1 of 2"));
 }
 
 TEST(RunChunkPipelineErrors, StopsBeforeTheNextChunk) {
