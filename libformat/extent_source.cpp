@@ -136,10 +136,14 @@ Result<void> ExtentSource::read_part(std::size_t extent_index, std::size_t tenso
   if (!origin.is_scale) {
     return checkpoint_.read_tensor_part(weight.tensor_index, offset_bytes, target);
   }
-  TP_ASSIGN_OR_RETURN(const std::vector<float> scale, read_scale(checkpoint_, *weight.scale));
-  const std::span<const std::byte> bytes = std::as_bytes(std::span(scale));
-  TP_ASSERT(bytes.size() == manifest_.extents[extent_index].tensors[tensor_index].size_bytes);
-  std::memcpy(target.data(), bytes.data() + offset_bytes, target.size());
+  // Only the elements of this chunk, whole ones even where it cuts through some: a copy of at most
+  // PackChunk::kBytesMax per thread.
+  const std::uint64_t first = offset_bytes / sizeof(float);
+  const std::uint64_t end = (offset_bytes + target.size() + sizeof(float) - 1) / sizeof(float);
+  std::vector<float> scale(end - first);
+  TP_RETURN_IF_ERROR(read_scale_part(checkpoint_, *weight.scale, first, scale));
+  std::memcpy(target.data(), std::as_bytes(std::span(scale)).data() + offset_bytes % sizeof(float),
+              target.size());
   return {};
 }
 

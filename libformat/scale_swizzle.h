@@ -1,6 +1,6 @@
 #pragma once
 
-#include <vector>
+#include <cstdint>
 
 #include "trash_panda/format/tensor_record.h"
 
@@ -10,14 +10,18 @@ namespace trash_panda::format {
 /// block-scaled products: padded to whole tiles of 128 x 4.
 Shape swizzled_shape(const Shape& grid);
 
-/// Puts a swizzled grid into row-major order and drops its padding.
+/// Rows that share a row of tiles: their elements follow each other in a swizzled grid.
+inline constexpr std::uint64_t kSwizzleTileRows = 128;
+inline constexpr std::uint64_t kSwizzleTileColumns = 4;
+
+/// Where element (row, column) of a grid lies in the tensor of swizzled_shape(grid).
 ///
 /// Tiles of 128 x 4 follow each other row by row; within one, element (row, column) is at
 /// (row % 32) * 16 + (row / 32) * 4 + column.
 ///
-/// @param stored  Elements of a tensor of swizzled_shape(grid), as they lie in the file.
+/// @param stored_columns  Of the stored tensor: whole tiles.
 /// @see cuBLAS, "1D Block Scaling Factors Layout"; comfy-kitchen float_utils.py to_blocked
-std::vector<float> unswizzle(const std::vector<float>& stored, const Shape& stored_shape,
-                             const Shape& grid);
+[[nodiscard]] std::uint64_t swizzled_index(std::uint64_t row, std::uint64_t column,
+                                           std::uint64_t stored_columns);
 
 }  // namespace trash_panda::format

@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
+#include <random>
 #include <span>
 #include <string>
 #include <vector>
@@ -74,11 +77,10 @@ TEST(Unswizzle, PutsEveryElementWhereTheTileLayoutSays) {
       }
     }
   }
-  const std::vector<float> linear = unswizzle(stored, stored_shape, grid);
-  ASSERT_EQ(linear.size(), 200U * 6U);
   for (std::size_t row = 0; row < 200; ++row) {
     for (std::size_t column = 0; column < 6; ++column) {
-      ASSERT_EQ(linear[row * 6 + column], static_cast<float>(row * 100 + column));
+      ASSERT_EQ(stored[swizzled_index(row, column, stored_shape[1])],
+                static_cast<float>(row * 100 + column));
     }
   }
 }
@@ -114,6 +116,73 @@ TEST(ReadScale, CropsEachGridOfAStack) {
   EXPECT_EQ(*values, (std::vector<float>{0, 2, 6, 8}));
   EXPECT_EQ(scale_size_bytes(scale), 16U);
 }
+
+/// A scale whose stored shape, dtype and transform differ from its canonical form.
+struct PartCase {
+  std::string name;
+  Shape stored_shape;
+  Shape shape;
+  ScaleTransform transform;
+};
+
+class ReadScalePart : public ::testing::TestWithParam<PartCase> {};
+
+/// The value at each stored place is told by its index, in F32 exactly.
+TEST_P(ReadScalePart, IsAnyRunOfTheWhole) {
+  const PartCase& part = GetParam();
+  const TempDir folder;
+  std::uint64_t stored_count = 1;
+  for (const std::uint64_t size : part.stored_shape) {
+    stored_count *= size;
+  }
+  std::vector<float> stored(stored_count);
+  std::iota(stored.begin(), stored.end(), 0.0F);
+  SafetensorsBuilder()
+      .add("s", Dtype::kF32, part.stored_shape, bytes_of(stored))
+      .write(folder / "model.safetensors");
+  const Checkpoint checkpoint = open(folder / "model.safetensors");
+  const WeightScale scale{.tensor_index = 0,
+                          .granularity = Granularity::kBlock,
+                          .shape = part.shape,
+                          .block_shape = {1, 16},
+                          .transform = part.transform};
+  const std::uint64_t rows = part.shape[part.shape.size() - 2];
+  const std::uint64_t columns = part.shape.back();
+  const std::uint64_t grids = part.shape.size() == 3 ? part.shape[0] : 1;
+  const std::uint64_t stored_columns = part.stored_shape.back();
+  const std::uint64_t stored_rows = part.stored_shape[part.stored_shape.size() - 2];
+  std::vector<float> expected;
+  for (std::uint64_t row = 0; row < grids * rows; ++row) {
+    for (std::uint64_t column = 0; column < columns; ++column) {
+      const std::uint64_t from =
+          part.transform == ScaleTransform::kSwizzled
+              ? swizzled_index(row, column, stored_columns)
+              : (row / rows * stored_rows + row % rows) * stored_columns + column;
+      expected.push_back(stored[from]);
+    }
+  }
+  EXPECT_EQ(read_scale(checkpoint, scale).value(), expected);
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 20; ++i) {
+    const std::uint64_t first = random() % expected.size();
+    std::vector<float> run(random() % (expected.size() - first) + 1);
+    ASSERT_TRUE(read_scale_part(checkpoint, scale, first, run));
+    ASSERT_TRUE(std::ranges::equal(run, std::span(expected).subspan(first, run.size())))
+        << first << " " << run.size();
+  }
+  EXPECT_TRUE(read_scale_part(checkpoint, scale, expected.size(), {}));
+}
+
+// The large ones take several steps; rows of 3,000 tiles are longer than a step.
+INSTANTIATE_TEST_SUITE_P(
+    Transforms, ReadScalePart,
+    ::testing::Values(PartCase{"Widen", {700, 1000}, {700, 1000}, ScaleTransform::kWiden},
+                      PartCase{"Crop", {608, 1000}, {603, 993}, ScaleTransform::kCrop},
+                      PartCase{"CropStack", {50, 8, 16}, {50, 3, 9}, ScaleTransform::kCrop},
+                      PartCase{"Swizzled", {512, 1020}, {400, 1017}, ScaleTransform::kSwizzled},
+                      PartCase{
+                          "SwizzledWide", {128, 12000}, {5, 11999}, ScaleTransform::kSwizzled}),
+    [](const auto& test) { return test.param.name; });
 
 TEST(SpecialScaleValue, NamesTheGravest) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();

@@ -85,6 +85,12 @@ Result<WeightTable> find_weights(const Checkpoint& checkpoint);
 /// Reads a stored scale and returns it in canonical form, row-major, one float an element.
 Result<std::vector<float>> read_scale(const Checkpoint& checkpoint, const WeightScale& scale);
 
+/// Reads a run of what read_scale() returns, in memory that does not grow with the scale.
+///
+/// @param first_element  First of the run, which lies within the scale.
+Result<void> read_scale_part(const Checkpoint& checkpoint, const WeightScale& scale,
+                             std::uint64_t first_element, std::span<float> target);
+
 /// Says whether scales hold a value that is seldom meant: "NaN", "infinite", "unset (the lowest
 /// F32)" as vLLM leaves it, "negative" or "zero"; the gravest, or empty when there is none.
 ///
