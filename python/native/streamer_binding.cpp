@@ -32,51 +32,76 @@ using runtime::TensorView;
 
 // A Streamer for Python: any thread may call, one at a time gets through, and none holds the GIL
 // while it waits.
+//
+// After a fork the child has a copy of it, but none of its threads, and locks that may be held
+// for ever. There it takes no lock, and what it holds is left alone rather than destroyed.
 class SharedStreamer {
  public:
   SharedStreamer(Streamer streamer, std::shared_ptr<LogQueue> log)
-      : streamer_(std::move(streamer)), log_(std::move(log)) {}
+      : streamer_(std::make_unique<Streamer>(std::move(streamer))), log_(std::move(log)) {}
+  SharedStreamer(const SharedStreamer&) = delete;
+  SharedStreamer& operator=(const SharedStreamer&) = delete;
+  SharedStreamer(SharedStreamer&&) = delete;
+  SharedStreamer& operator=(SharedStreamer&&) = delete;
+  ~SharedStreamer() {
+    if (forked()) {
+      static_cast<void>(streamer_.release());
+    }
+  }
+
+  // Whether this is the copy that a fork made.
+  [[nodiscard]] bool forked() const { return ::getpid() != owner_pid_; }
 
   BlockLease acquire(std::size_t block_index) {
     auto lease = [&]() -> Result<BlockLease> {
+      if (forked()) {
+        return std::unexpected(fork_error());
+      }
       const nb::gil_scoped_release no_gil;
       const std::scoped_lock lock(mutex_);
-      if (::getpid() != owner_pid_) {
-        return std::unexpected(
-            Error(ErrorCode::kUsage,
-                  "this model was loaded before the process forked, and the "
-                  "threads that read for it stayed in the parent")
-                .with_hint("load it in the child, or start workers with the \"spawn\" method"));
-      }
-      if (block_index >= streamer_.block_count()) {
+      if (block_index >= streamer_->block_count()) {
         return std::unexpected(
             Error(ErrorCode::kUsage, "no block " + std::to_string(block_index) + ": the pack has " +
-                                         std::to_string(streamer_.block_count())));
+                                         std::to_string(streamer_->block_count())));
       }
-      return streamer_.acquire(block_index);
+      return streamer_->acquire(block_index);
     }();
     log_->flush();
     return unwrap(std::move(lease));
   }
 
   void release(BlockLease& lease) {
+    if (forked()) {
+      static_cast<void>(std::make_unique<BlockLease>(std::move(lease)).release());
+      return;
+    }
     const nb::gil_scoped_release no_gil;
     const std::scoped_lock lock(mutex_);
     lease.release();
   }
 
   StreamStats stats() {
+    if (forked()) {
+      throw NativeError(fork_error());
+    }
     const nb::gil_scoped_release no_gil;
     const std::scoped_lock lock(mutex_);
-    return streamer_.stats();
+    return streamer_->stats();
   }
 
-  [[nodiscard]] const std::vector<TensorView>& base() const { return streamer_.base(); }
-  [[nodiscard]] std::size_t block_count() const { return streamer_.block_count(); }
+  [[nodiscard]] const std::vector<TensorView>& base() const { return streamer_->base(); }
+  [[nodiscard]] std::size_t block_count() const { return streamer_->block_count(); }
 
  private:
+  static Error fork_error() {
+    return Error(ErrorCode::kUsage,
+                 "this model was loaded before the process forked, and the "
+                 "threads that read for it stayed in the parent")
+        .with_hint("load it in the child, or start workers with the \"spawn\" method");
+  }
+
   std::mutex mutex_;
-  Streamer streamer_;
+  std::unique_ptr<Streamer> streamer_;
   std::shared_ptr<LogQueue> log_;
   pid_t owner_pid_ = ::getpid();
 };
@@ -208,6 +233,7 @@ void bind_streamer(nb::module_& module) {
                   nb::arg("verify") = "headers", nb::arg("lookahead_bytes") = nb::none(),
                   nb::arg("tiers") = nb::none(), nb::arg("read_threads") = 4U)
       .def_prop_ro("block_count", &SharedStreamer::block_count)
+      .def_prop_ro("forked", &SharedStreamer::forked)
       .def("base",
            [](nb::handle_t<SharedStreamer> self) {
              nb::list result;

@@ -202,30 +202,87 @@ def test_works_in_every_grad_mode(pack: Path, expected: Tensor, first: type) -> 
     offloaded.close()
 
 
+FORK = """
+import gc, os, sys, torch, trash_panda
+sys.path.insert(0, sys.argv[2])
+from models import Tower, on_meta, tokens
+model = on_meta(lambda: Tower(6))
+offloaded = trash_panda.load(sys.argv[1], model)
+model(tokens())
+child = os.fork()
+if child == 0:
+    {child}
+_, status = os.waitpid(child, 0)
+model(tokens())
+offloaded.close()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+REFUSED_IN_CHILD = """
+    for call in (lambda: model(tokens()), lambda: offloaded.stats()):
+        try:
+            call()
+        except trash_panda.TrashPandaError as error:
+            if "spawn" not in str(error):
+                sys.exit(1)
+        else:
+            sys.exit(2)
+    sys.exit(0)
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_is_refused(pack: Path) -> None:
+@pytest.mark.parametrize(
+    "child",
+    [
+        REFUSED_IN_CHILD,
+        "sys.exit(0)",
+        "offloaded.close(); offloaded.close(); sys.exit(0)",
+        "del model, offloaded; gc.collect(); sys.exit(0)",
+    ],
+    ids=["use", "exit", "close", "collect"],
+)
+def test_a_forked_child_is_refused_and_ends(pack: Path, child: str) -> None:
+    code = FORK.replace("{child}", child.strip())
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(pack), str(Path(__file__).parent)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_inside_a_block_ends_in_the_child(pack: Path) -> None:
     code = """
 import os, sys, torch, trash_panda
 sys.path.insert(0, sys.argv[2])
 from models import Tower, on_meta, tokens
 model = on_meta(lambda: Tower(6))
 offloaded = trash_panda.load(sys.argv[1], model)
-child = os.fork()
-if child == 0:
-    try:
-        model(tokens())
-    except trash_panda.TrashPandaError as error:
-        os._exit(0 if "spawn" in str(error) else 1)
-    os._exit(2)
-_, status = os.waitpid(child, 0)
-model(tokens())
+children = []
+
+def fork(module, args):
+    children.append(os.fork())
+    if children[-1] == 0:
+        raise KeyError("child")
+
+model.layers[3].up.register_forward_pre_hook(fork)
+try:
+    model(tokens())
+except KeyError:
+    offloaded.close()
+    sys.exit(0)
+_, status = os.waitpid(children[0], 0)
+offloaded.close()
 sys.exit(os.waitstatus_to_exitcode(status))
 """
     done = subprocess.run(
         [sys.executable, "-c", code, str(pack), str(Path(__file__).parent)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=60,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

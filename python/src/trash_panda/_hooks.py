@@ -157,7 +157,8 @@ class BlockStream:
     def stats(self) -> _native.StreamStats:
         if self._streamer is not None:
             self._last_stats = self._streamer.stats()
-        assert self._last_stats is not None
+        if self._last_stats is None:
+            raise TrashPandaError("this model was closed in a forked child, which has no counters")
         return self._last_stats
 
     def close(self) -> None:
@@ -167,7 +168,8 @@ class BlockStream:
         self.guard.enter()
         try:
             self.put_back_all()
-            self.stats()
+            if not self._streamer.forked:
+                self.stats()
             for block in self.blocks:
                 block.placements.clear()
                 release(block.placeholders)
