@@ -25,7 +25,7 @@ namespace trash_panda::cli {
 namespace {
 
 /// A block takes some hundred bytes of a plan: this is a model of 100,000 blocks.
-constexpr std::uint64_t kPlanBytesMax = 64 * kMiB;
+constexpr std::uint64_t kPlanFileBytesMax = 64 * kMiB;
 
 /// The numbered prefixes of a plan's blocks: what the plan was made with, --group included, is
 /// found again whatever the search would say.
@@ -127,7 +127,7 @@ Result<RepackInput> load_repack_input(const RepackOptions& options,
       .model = {}, .plan = {}, .plan_file = options.plan.text, .layout = {}, .warnings = {}};
   std::string plan_text;
   if (options.plan.given()) {
-    TP_ASSIGN_OR_RETURN(plan_text, read_small_file(options.plan.text, kPlanBytesMax));
+    TP_ASSIGN_OR_RETURN(plan_text, read_small_file(options.plan.text, kPlanFileBytesMax));
     TP_ASSIGN_OR_RETURN(input.plan, plan::parse_plan_toml(plan_text, options.plan.text));
   }
   TP_ASSIGN_OR_RETURN(input.model, load_model(model_path, groups_of(input.plan), console));
