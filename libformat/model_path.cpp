@@ -119,7 +119,7 @@ Error not_in_cache(const HubName& name, std::string_view what, const fs::path& w
 }  // namespace
 
 Result<fs::path> resolve_model(std::string_view argument, const HubCacheEnvironment& environment) {
-  const fs::path path(argument);
+  fs::path path(argument);
   std::error_code ignored;
   if (fs::exists(path, ignored)) {
     return path;
@@ -140,7 +140,7 @@ Result<fs::path> resolve_model(std::string_view argument, const HubCacheEnvironm
   if (!fs::is_directory(snapshot, ignored)) {
     return std::unexpected(not_in_cache(*name, "snapshot", snapshot));
   }
-  const fs::path model = name->subfolder.empty() ? snapshot : snapshot / name->subfolder;
+  fs::path model = name->subfolder.empty() ? snapshot : snapshot / name->subfolder;
   if (!fs::exists(model, ignored)) {
     return std::unexpected(not_in_cache(*name, "subfolder", model));
   }
