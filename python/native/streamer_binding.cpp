@@ -45,6 +45,7 @@ class SharedStreamer {
   SharedStreamer& operator=(SharedStreamer&&) = delete;
   ~SharedStreamer() {
     if (forked()) {
+      // NOLINTNEXTLINE(bugprone-unused-return-value): leaked, see above.
       static_cast<void>(streamer_.release());
     }
   }
@@ -72,8 +73,9 @@ class SharedStreamer {
 
   void release(BlockLease& lease) {
     if (forked()) {
+      // NOLINTNEXTLINE(bugprone-unused-return-value): leaked, see above.
       static_cast<void>(std::make_unique<BlockLease>(std::move(lease)).release());
-      return;
+      return;  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks)
     }
     const nb::gil_scoped_release no_gil;
     const std::scoped_lock lock(mutex_);

@@ -77,7 +77,7 @@ class Guards:
         modules = [model, *(model.get_submodule(path) for path in sorted(paths))]
         for module in dict.fromkeys(modules):
             self._modules.append(weakref.ref(module))
-            module._apply = _Conversion(module)  # type: ignore[method-assign, assignment]
+            module._apply = _Conversion(module)  # type: ignore[method-assign]
             self._handles.append(module.register_load_state_dict_pre_hook(_refuse_load_state_dict))  # type: ignore[no-untyped-call]
 
     def remove(self) -> None:

@@ -100,17 +100,17 @@ class _Placeholder:
     def __format__(self, spec: str) -> str:
         return format(repr(self), spec)
 
-    def __repr__(self, **options: Any) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
         state = "released" if self.is_released else "streamed"
         shape, dtype = list(self.shape), self.dtype  # type: ignore[attr-defined]
         return f"<{state} {self.tensor_name}, shape {shape}, {dtype}>"
 
 
-class PlaceholderParameter(_Placeholder, nn.Parameter):
+class PlaceholderParameter(_Placeholder, nn.Parameter):  # type: ignore[misc]
     """Stands for a parameter."""
 
 
-class PlaceholderBuffer(_Placeholder, Tensor):
+class PlaceholderBuffer(_Placeholder, Tensor):  # type: ignore[misc]
     """Stands for a buffer."""
 
 
@@ -127,11 +127,12 @@ def make_placeholder(
     with torch.inference_mode(False):
         empty = torch.empty(tuple(shape), dtype=dtype, device="meta")
         kind = PlaceholderBuffer if is_buffer else PlaceholderParameter
-        placeholder = Tensor._make_subclass(kind, empty, False)
+        placeholder: Any = Tensor._make_subclass(kind, empty, False)
     placeholder.tensor_name = tensor_name
     placeholder.block_name = block_name
     placeholder.is_released = is_released
-    return placeholder
+    result: Tensor = placeholder
+    return result
 
 
 def release(placeholders: Iterable[Tensor]) -> None:
