@@ -15,7 +15,7 @@ THIRD_PARTY = {
              "python/native", "tests"),
     "toml++/": ("libplan",),
     "simdjson.h": ("libformat",),
-    "nlohmann/": ("apps", "libformat", "tests"),
+    "nlohmann/": ("apps", "libformat", "libplan", "tests"),
     "xxhash.h": ("libformat",),
     "zstd.h": ("libformat",),
     "liburing.h": ("libruntime",),
