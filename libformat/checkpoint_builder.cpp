@@ -10,7 +10,9 @@
 
 #include "trash_panda/base/file.h"
 #include "trash_panda/base/units.h"
+#include "trash_panda/format/safetensors_header.h"
 
+#include "file_format.h"
 #include "file_sniff.h"
 #include "header_layout.h"
 #include "header_parser.h"
@@ -55,13 +57,24 @@ CheckpointBuilder::CheckpointBuilder(fs::path path) {
   checkpoint_.path_ = std::move(path);
 }
 
-Result<SafetensorsHeader> CheckpointBuilder::read_header(const File& file, std::string_view name) {
-  const std::uint64_t first_bytes = std::min(file.size_bytes(), kFirstReadBytes);
+Result<FileContents> CheckpointBuilder::read_contents(const File& file, std::string_view name) {
+  const std::uint64_t head_bytes = std::min(file.size_bytes(), kFirstReadBytes);
   if (buffer_.size() < kFirstReadBytes + kJsonPaddingBytes) {
     buffer_.resize(kFirstReadBytes + kJsonPaddingBytes);
   }
-  const std::span<std::byte> head = std::span(buffer_).first(first_bytes);
+  const std::span<std::byte> head = std::span(buffer_).first(head_bytes);
   TP_RETURN_IF_ERROR(file.read_exact_at(0, head));
+  const std::string frame = fmt::format("{}\n{}\n{}\n", name.size(), name, file.size_bytes());
+  fingerprint_.update(std::as_bytes(std::span(frame)));
+  if (const FileFormat* format = find_file_format(file.path(), head)) {
+    return format->read(file, fingerprint_);
+  }
+  return read_safetensors(file, head_bytes);
+}
+
+Result<FileContents> CheckpointBuilder::read_safetensors(const File& file,
+                                                         std::uint64_t head_bytes) {
+  const std::span<std::byte> head = std::span(buffer_).first(head_bytes);
   Result<std::uint64_t> header_size = read_header_size(head, file.size_bytes());
   if (!header_size) {
     return std::unexpected(name_claimed_format(std::move(header_size).error(), file.path(), head));
@@ -71,39 +84,41 @@ Result<SafetensorsHeader> CheckpointBuilder::read_header(const File& file, std::
   if (buffer_.size() < end_bytes + kJsonPaddingBytes) {
     buffer_.resize(end_bytes + kJsonPaddingBytes);
   }
-  if (end_bytes > first_bytes) {
+  if (end_bytes > head_bytes) {
     TP_RETURN_IF_ERROR(file.read_exact_at(
-        first_bytes, std::span(buffer_).subspan(first_bytes, end_bytes - first_bytes)));
+        head_bytes, std::span(buffer_).subspan(head_bytes, end_bytes - head_bytes)));
   }
+  fingerprint_.update(std::span(buffer_).first(end_bytes));
   const std::string_view text(reinterpret_cast<const char*>(buffer_.data()) + kLengthFieldBytes,
                               header_bytes);
-  const std::string frame = fmt::format("{}\n{}\n{}\n", name.size(), name, file.size_bytes());
-  fingerprint_.update(std::as_bytes(std::span(frame)));
-  fingerprint_.update(std::span(buffer_).first(end_bytes));
-  return parse_padded_header(parser_, text, buffer_.size() - kLengthFieldBytes, file.size_bytes());
+  TP_ASSIGN_OR_RETURN(
+      SafetensorsHeader header,
+      parse_padded_header(parser_, text, buffer_.size() - kLengthFieldBytes, file.size_bytes()));
+  return FileContents{.tensors = std::move(header.tensors),
+                      .metadata = std::move(header.metadata),
+                      .data_offset_bytes = end_bytes,
+                      .notes = {}};
 }
 
 Result<void> CheckpointBuilder::add_file(const fs::path& path, std::string_view name) {
   TP_ASSIGN_OR_RETURN(File file, File::open(path));
-  Result<SafetensorsHeader> header = read_header(file, name);
-  if (!header) {
-    return std::unexpected(std::move(header).error().with_context(printable(path)));
-  }
-  // Data are dense and end with the file: the section's start follows from both sizes.
-  std::uint64_t data_bytes = 0;
-  for (const TensorRecord& tensor : header->tensors) {
-    data_bytes += tensor.size_bytes;
+  Result<FileContents> contents = read_contents(file, name);
+  if (!contents) {
+    return std::unexpected(std::move(contents).error().with_context(printable(path)));
   }
   const auto file_index = static_cast<std::uint32_t>(checkpoint_.files_.size());
-  for (TensorRecord& tensor : header->tensors) {
+  for (TensorRecord& tensor : contents->tensors) {
     tensor.file_index = file_index;
     checkpoint_.tensors_.push_back(std::move(tensor));
+  }
+  for (std::string& note : contents->notes) {
+    add_note(std::move(note));
   }
   checkpoint_.files_.push_back({.name = std::string(name),
                                 .path = path,
                                 .size_bytes = file.size_bytes(),
-                                .data_offset_bytes = file.size_bytes() - data_bytes,
-                                .metadata = std::move(header->metadata)});
+                                .data_offset_bytes = contents->data_offset_bytes,
+                                .metadata = std::move(contents->metadata)});
   checkpoint_.open_files_.push_back(std::move(file));
   return {};
 }

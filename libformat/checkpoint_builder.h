@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -9,9 +10,8 @@
 #include "trash_panda/base/error.h"
 #include "trash_panda/format/checkpoint.h"
 #include "trash_panda/format/checksum.h"
-#include "trash_panda/format/safetensors_header.h"
 
-#include "checkpoint_folder.h"
+#include "file_contents.h"
 #include "index_file.h"
 #include "json_walk.h"
 
@@ -33,14 +33,16 @@ class CheckpointBuilder {
   Result<Checkpoint> finish();
 
  private:
-  Result<SafetensorsHeader> read_header(const File& file, std::string_view name);
+  Result<FileContents> read_contents(const File& file, std::string_view name);
+  Result<FileContents> read_safetensors(const File& file, std::uint64_t head_bytes);
   Result<void> check_shards_exist(const std::filesystem::path& folder, const IndexFile& index);
   Result<void> keep_listed(const IndexFile& index);
   void compare_total(const IndexFile& index);
 
   Checkpoint checkpoint_;
   JsonParser parser_;
-  std::vector<std::byte> buffer_;  ///< First bytes of a file: length, header, padding.
+  std::vector<std::byte> buffer_;  ///< First bytes of a file: its head; of safetensors
+                                   ///< the length, header, padding.
   Checksum fingerprint_;
 };
 

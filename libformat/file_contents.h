@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "trash_panda/format/tensor_record.h"
+
+namespace trash_panda::format {
+
+/// What the header of one file says, whatever its format.
+struct FileContents {
+  std::vector<TensorRecord> tensors;  ///< By offset; `file_index` is set by who asked.
+  std::map<std::string, std::string> metadata;
+  std::uint64_t data_offset_bytes = 0;  ///< Where the first tensor may start.
+  std::vector<std::string> notes;       ///< Remarks for the user, one line each.
+};
+
+}  // namespace trash_panda::format
