@@ -64,6 +64,10 @@ void visit_fields(Visit& visit, auto& disk)
   visit("filesystem", disk.filesystem);
   visit("device", disk.device);
   visit("model", disk.model);
+  visit("bus", disk.bus);
+  visit("link", disk.link);
+  visit("link_max", disk.link_max);
+  visit("numa_node", disk.numa_node);
   visit("is_rotational", disk.is_rotational);
   visit("is_network", disk.is_network);
   visit("is_read_only", disk.is_read_only);
@@ -71,8 +75,12 @@ void visit_fields(Visit& visit, auto& disk)
   visit("direct_alignment_bytes", disk.direct_alignment_bytes);
   visit("total_bytes", disk.total_bytes);
   visit("free_bytes", disk.free_bytes);
+  visit("measured_at", disk.measured_at);
+  visit("sample", disk.sample);
   visit("direct", disk.direct);
   visit("read_bytes_per_s", disk.read_bytes_per_s);
+  visit("read_request_bytes", disk.read_request_bytes);
+  visit("read_queue_depth", disk.read_queue_depth);
   visit("buffered_bytes_per_s", disk.buffered_bytes_per_s);
   visit("latency_ns_p50", disk.latency_ns_p50);
   visit("latency_ns_p99", disk.latency_ns_p99);
@@ -122,6 +130,7 @@ void visit_fields(Visit& visit, auto& hardware)
   visit("swap_total_bytes", hardware.swap_total_bytes);
   visit("swap_free_bytes", hardware.swap_free_bytes);
   visit("hugepage_total_bytes", hardware.hugepage_total_bytes);
+  visit("transparent_hugepages", hardware.transparent_hugepages);
   visit("memlock_limit_bytes", hardware.memlock_limit_bytes);
   visit("ram_copy_one_thread_bytes_per_s", hardware.ram_copy_one_thread_bytes_per_s);
   visit("ram_copy_bytes_per_s", hardware.ram_copy_bytes_per_s);

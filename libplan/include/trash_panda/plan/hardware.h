@@ -57,12 +57,25 @@ struct DiskRate {
   bool operator==(const DiskRate&) const = default;
 };
 
+/// A PCIe link. 0: unknown.
+struct PcieLink {
+  std::uint64_t generation = 0;
+  std::uint64_t width = 0;
+
+  bool operator==(const PcieLink&) const = default;
+};
+
 /// What a path lies on and how fast it is read.
 struct DiskInfo {
   std::string path;        ///< As it was asked for.
   std::string filesystem;  ///< "ext4", "9p"…
   std::string device;      ///< "nvme0n1"; empty where there is none.
   std::string model;       ///< Of the drive.
+  std::string bus;         ///< "nvme", "sata", "usb", "virtio"…; empty where unknown.
+  PcieLink link;           ///< Of an NVMe drive, as it runs now.
+  PcieLink link_max;
+  std::optional<std::uint64_t> numa_node;
+  /// Nothing where the kernel only guesses: virtual disks call themselves rotational.
   std::optional<bool> is_rotational;
   bool is_network = false;
   bool is_read_only = false;
@@ -70,24 +83,22 @@ struct DiskInfo {
   std::uint64_t direct_alignment_bytes = 0;  ///< That it asks for.
   std::uint64_t total_bytes = 0;
   std::uint64_t free_bytes = 0;
+  std::string measured_at;       ///< "2026-03-01T12:00:00Z"; empty when it was not.
+  std::string sample;            ///< What was read: "checkpoint" or "test file".
   std::vector<DiskRate> direct;  ///< In the order in which they were measured.
-  /// What planning counts on: the best of `direct`, or the buffered rate of cold data where
-  /// direct reads are refused.
+  /// What planning counts on: direct reads in the setting below, or cold buffered reads where
+  /// direct ones are refused. Measured anew once the setting was chosen, so that it is no lucky
+  /// maximum of `direct`.
   std::optional<std::uint64_t> read_bytes_per_s;
+  /// The fastest setting of `direct`, or one about as fast with less memory in flight.
+  std::uint64_t read_request_bytes = 0;
+  std::uint64_t read_queue_depth = 0;
   std::optional<std::uint64_t> buffered_bytes_per_s;
   std::optional<std::uint64_t> latency_ns_p50;  ///< Of single direct reads of 4 KiB.
   std::optional<std::uint64_t> latency_ns_p99;
   std::string note;  ///< Advice: "9p is slow: keep packs inside the Linux file system".
 
   bool operator==(const DiskInfo&) const = default;
-};
-
-/// A PCIe link. 0: unknown.
-struct PcieLink {
-  std::uint64_t generation = 0;
-  std::uint64_t width = 0;
-
-  bool operator==(const PcieLink&) const = default;
 };
 
 /// One GPU, as the driver describes it.
@@ -124,7 +135,8 @@ struct Hardware {
   std::uint64_t ram_available_bytes = 0;
   std::uint64_t swap_total_bytes = 0;
   std::uint64_t swap_free_bytes = 0;
-  std::uint64_t hugepage_total_bytes = 0;
+  std::uint64_t hugepage_total_bytes = 0;            ///< Of the reserved pool.
+  std::string transparent_hugepages;                 ///< "always", "madvise" or "never".
   std::optional<std::uint64_t> memlock_limit_bytes;  ///< Nothing: unlimited, or unknown.
   std::optional<std::uint64_t> ram_copy_one_thread_bytes_per_s;
   std::optional<std::uint64_t> ram_copy_bytes_per_s;  ///< With all threads.
