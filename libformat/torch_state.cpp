@@ -1,0 +1,286 @@
+#include "torch_state.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <simdjson.h>
+
+#include "trash_panda/base/printable.h"
+#include "trash_panda/format/safetensors_header.h"
+
+#include "header_layout.h"
+#include "pickle_globals.h"
+#include "pickle_machine.h"
+#include "torch_tensor.h"
+
+namespace trash_panda::format {
+
+namespace {
+
+/// Keys under which training programs keep the weights beside other things.
+/// @see Lightning ("state_dict"), DeepSpeed ("module"), timm, BasicSR ("params")
+constexpr std::array<std::string_view, 7> kWrapperKeys = {
+    "state_dict", "model_state_dict", "model", "module", "params", "params_ema", "net"};
+
+/// Deepest nesting of dicts that is followed; circles end here.
+constexpr std::size_t kNestingMax = 32;
+
+/// Most values that are looked at: dicts that hold each other many times end here.
+constexpr std::uint64_t kVisitsMax = 16'000'000;
+
+/// Most names that a note lists.
+constexpr std::size_t kNotedNamesMax = 10;
+
+bool is_container(const PickleValue& value) {
+  return value.kind == PickleKind::kDict || value.kind == PickleKind::kList ||
+         value.kind == PickleKind::kTuple;
+}
+
+/// Goes through what a value holds, depth first, and names it.
+class StateWalker {
+ public:
+  explicit StateWalker(const PickleGraph& graph) : graph_(graph) {}
+
+  /// Calls `found(name, value)` for everything below `root` that is no container.
+  template <class Found>
+  Result<void> walk(const PickleValue& root, Found found) {
+    std::vector<Frame> frames = {{.value = root}};
+    std::string name;
+    while (!frames.empty()) {
+      Frame& frame = frames.back();
+      const std::span<const PickleValue> values = graph_.values(frame.value);
+      if (frame.next >= values.size()) {
+        frames.pop_back();
+        continue;
+      }
+      name.resize(frame.prefix_bytes);
+      TP_RETURN_IF_ERROR(append_key(name, frame, values));
+      const PickleValue value = values[frame.next++];
+      if (++visits_ > kVisitsMax) {
+        return std::unexpected(
+            refused_pickle("dicts of the pickle hold each other again and again"));
+      }
+      if (!is_container(value)) {
+        TP_RETURN_IF_ERROR(found(std::string_view(name), value));
+        continue;
+      }
+      if (frames.size() >= kNestingMax) {
+        return std::unexpected(refused_pickle(fmt::format(
+            "dicts are nested more than {} deep at {}", kNestingMax, quote_name(name))));
+      }
+      name += '.';
+      frames.push_back({.value = value, .prefix_bytes = name.size()});
+    }
+    return {};
+  }
+
+ private:
+  struct Frame {
+    PickleValue value;
+    std::size_t next = 0;
+    std::size_t prefix_bytes = 0;
+  };
+
+  /// Appends what the next value is called, and steps from a key to its value.
+  Result<void> append_key(std::string& name, Frame& frame,
+                          std::span<const PickleValue> values) const {
+    if (frame.value.kind != PickleKind::kDict) {
+      name += fmt::format("{}", frame.next);
+      return {};
+    }
+    const PickleValue& key = values[frame.next++];
+    if (key.kind == PickleKind::kString) {
+      name += graph_.string(key);
+    } else if (key.kind == PickleKind::kInteger) {
+      name += fmt::format("{}", std::bit_cast<std::int64_t>(key.payload));
+    } else {
+      name += "?";
+    }
+    if (name.size() > kHeaderBytesMax) {
+      return std::unexpected(refused_pickle("a name of the pickle is longer than any header"));
+    }
+    return {};
+  }
+
+  const PickleGraph& graph_;
+  std::uint64_t visits_ = 0;
+};
+
+/// What a value of the outermost dict holds.
+struct Member {
+  std::string_view key;  ///< Empty for a key that is no string.
+  PickleValue value;
+  std::uint64_t tensor_count = 0;
+};
+
+Result<std::vector<Member>> list_members(const PickleGraph& graph, StateWalker& walker) {
+  const std::span<const PickleValue> values = graph.values(graph.root);
+  std::vector<Member> members;
+  for (std::size_t i = 0; i + 1 < values.size(); i += 2) {
+    Member member{.key = {}, .value = values[i + 1]};
+    if (values[i].kind == PickleKind::kString) {
+      member.key = graph.string(values[i]);
+    }
+    const auto count = [&member](std::string_view, const PickleValue& value) -> Result<void> {
+      member.tensor_count += value.kind == PickleKind::kTensor ? 1 : 0;
+      return {};
+    };
+    if (member.value.kind == PickleKind::kTensor) {
+      member.tensor_count = 1;
+    } else if (is_container(member.value)) {
+      TP_RETURN_IF_ERROR(walker.walk(member.value, count));
+    }
+    members.push_back(member);
+  }
+  return members;
+}
+
+std::string list_keys(const std::vector<std::string>& names) {
+  std::vector<std::string> quoted;
+  for (std::size_t i = 0; i < std::min(names.size(), kNotedNamesMax); ++i) {
+    quoted.push_back(quote_name(names[i]));
+  }
+  std::string text = fmt::format("{}", fmt::join(quoted, ", "));
+  if (names.size() > quoted.size()) {
+    text += fmt::format(" and {} more", names.size() - quoted.size());
+  }
+  return text;
+}
+
+/// The dict that holds the weights: under one of the usual keys, else the outermost.
+Result<PickleValue> choose_state_dict(const PickleGraph& graph, std::vector<std::string>& notes) {
+  StateWalker walker(graph);
+  TP_ASSIGN_OR_RETURN(const std::vector<Member> members, list_members(graph, walker));
+  std::vector<const Member*> wrapped;
+  std::vector<std::string> keys;
+  for (const Member& member : members) {
+    if (member.value.kind == PickleKind::kDict && member.tensor_count > 0 &&
+        std::ranges::find(kWrapperKeys, member.key) != kWrapperKeys.end()) {
+      wrapped.push_back(&member);
+      keys.emplace_back(member.key);
+    }
+  }
+  if (wrapped.empty()) {
+    return graph.root;
+  }
+  if (wrapped.size() > 1) {
+    return std::unexpected(
+        refused_pickle(fmt::format("it holds weights under {} keys, and only one can be meant: {}",
+                                   wrapped.size(), list_keys(keys)))
+            .with_hint("save the one that is meant to a file of its own"));
+  }
+  std::vector<std::string> others;
+  std::uint64_t other_tensors = 0;
+  for (const Member& member : members) {
+    if (&member == wrapped.front()) {
+      continue;
+    }
+    if (member.value.kind == PickleKind::kTensor) {
+      return std::unexpected(
+          refused_pickle(fmt::format("it holds weights both under {} and beside it: {}",
+                                     quote_name(keys.front()), quote_name(member.key)))
+              .with_hint("save those that are meant to a file of its own"));
+    }
+    others.emplace_back(member.key);
+    other_tensors += member.tensor_count;
+  }
+  std::string note = fmt::format("the weights are those under {}", quote_name(keys.front()));
+  if (!others.empty()) {
+    note += fmt::format("; left out with {} tensors: {}", other_tensors, list_keys(others));
+  }
+  notes.push_back(std::move(note));
+  return wrapped.front()->value;
+}
+
+Result<void> check_tensor_name(std::string_view name) {
+  if (!simdjson::validate_utf8(name.data(), name.size())) {
+    return std::unexpected(
+        Error(ErrorCode::kCorrupt, fmt::format("tensor name {} is no UTF-8", quote_name(name)))
+            .with_reason("utf8"));
+  }
+  if (name == "__metadata__") {
+    return std::unexpected(
+        refused_pickle("a tensor is named __metadata__, which packs and safetensors files keep "
+                       "for themselves"));
+  }
+  return {};
+}
+
+/// Collects the tensors of a state dict.
+class StateReader {
+ public:
+  StateReader(const PickleGraph& graph, TorchState& state) : graph_(graph), state_(state) {}
+
+  Result<void> read(const PickleValue& dict) {
+    for (const PickledStorage& storage : graph_.storages) {
+      TP_ASSIGN_OR_RETURN(const std::uint64_t size_bytes, torch_storage_bytes(storage));
+      state_.storages.push_back({.key = std::string(storage.key),
+                                 .element_count = storage.element_count,
+                                 .size_bytes = size_bytes});
+    }
+    StateWalker walker(graph_);
+    TP_RETURN_IF_ERROR(walker.walk(dict, [this](std::string_view name, const PickleValue& value) {
+      return take(name, value);
+    }));
+    if (left_out_count_ > 0) {
+      const std::uint64_t unlisted = left_out_count_ - left_out_.size();
+      state_.notes.push_back(fmt::format(
+          "{} values that are no tensors are left out: {}{}", left_out_count_, list_keys(left_out_),
+          unlisted > 0 ? fmt::format(" and {} more", unlisted) : ""));
+    }
+    return {};
+  }
+
+ private:
+  Result<void> take(std::string_view name, const PickleValue& value) {
+    if (value.kind != PickleKind::kTensor) {
+      ++left_out_count_;
+      if (left_out_.size() < kNotedNamesMax) {
+        left_out_.emplace_back(name);
+      }
+      return {};
+    }
+    TP_RETURN_IF_ERROR(check_tensor_name(name));
+    name_bytes_ += name.size();
+    if (name_bytes_ > kHeaderBytesMax) {
+      return std::unexpected(refused_pickle(fmt::format(
+          "the names of its tensors have more than {} bytes, the limit", kHeaderBytesMax)));
+    }
+    TP_ASSIGN_OR_RETURN(TorchTensor tensor, make_torch_tensor(graph_, graph_.tensors[value.payload],
+                                                              std::string(name)));
+    state_.tensors.push_back(std::move(tensor));
+    return {};
+  }
+
+  const PickleGraph& graph_;
+  TorchState& state_;
+  std::vector<std::string> left_out_;
+  std::uint64_t left_out_count_ = 0;
+  std::uint64_t name_bytes_ = 0;
+};
+
+}  // namespace
+
+Result<TorchState> make_torch_state(const PickleGraph& graph) {
+  if (graph.root.kind != PickleKind::kDict) {
+    return std::unexpected(
+        refused_pickle("the pickle holds something other than a dict of tensors"));
+  }
+  TorchState state;
+  state.pickle_bytes = graph.end_bytes;
+  TP_ASSIGN_OR_RETURN(const PickleValue dict, choose_state_dict(graph, state.notes));
+  TP_RETURN_IF_ERROR(StateReader(graph, state).read(dict));
+  return state;
+}
+
+Result<TorchState> parse_torch_pickle(std::span<const std::byte> pickle) {
+  TP_ASSIGN_OR_RETURN(const PickleGraph graph, PickleMachine::run(pickle));
+  return make_torch_state(graph);
+}
+
+}  // namespace trash_panda::format
