@@ -28,6 +28,36 @@ ErrorCode code_of_errno(int errno_value, ErrorCode otherwise) {
 
 }  // namespace
 
+std::string_view error_code_name(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kFailed:
+      return "failed";
+    case ErrorCode::kUsage:
+      return "usage";
+    case ErrorCode::kMissing:
+      return "missing";
+    case ErrorCode::kCorrupt:
+      return "corrupt";
+    case ErrorCode::kUnsupported:
+      return "unsupported";
+    case ErrorCode::kDoesNotFit:
+      return "does_not_fit";
+    case ErrorCode::kMismatch:
+      return "mismatch";
+    case ErrorCode::kOutput:
+      return "output";
+    case ErrorCode::kDevice:
+      return "device";
+    case ErrorCode::kStale:
+      return "stale";
+    case ErrorCode::kLocked:
+      return "locked";
+    case ErrorCode::kInterrupted:
+      return "interrupted";
+  }
+  return "failed";
+}
+
 Error Error::from_errno(int errno_value, std::string_view what, ErrorCode otherwise) {
   // generic_category().message() is thread-safe where strerror() is not.
   Error error(code_of_errno(errno_value, otherwise),

@@ -35,34 +35,4 @@ int exit_code(ErrorCode code) {
   return 1;
 }
 
-std::string_view error_code_name(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kFailed:
-      return "failed";
-    case ErrorCode::kUsage:
-      return "usage";
-    case ErrorCode::kMissing:
-      return "missing";
-    case ErrorCode::kCorrupt:
-      return "corrupt";
-    case ErrorCode::kUnsupported:
-      return "unsupported";
-    case ErrorCode::kDoesNotFit:
-      return "does_not_fit";
-    case ErrorCode::kMismatch:
-      return "mismatch";
-    case ErrorCode::kOutput:
-      return "output";
-    case ErrorCode::kDevice:
-      return "device";
-    case ErrorCode::kStale:
-      return "stale";
-    case ErrorCode::kLocked:
-      return "locked";
-    case ErrorCode::kInterrupted:
-      return "interrupted";
-  }
-  return "failed";
-}
-
 }  // namespace trash_panda::cli

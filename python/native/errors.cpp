@@ -10,43 +10,13 @@ namespace nb = nanobind;
 namespace trash_panda::python {
 namespace {
 
-// The names that trash_panda/_errors.py maps to classes; the command line's JSON has the same.
-const char* code_name(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kFailed:
-      return "failed";
-    case ErrorCode::kUsage:
-      return "usage";
-    case ErrorCode::kMissing:
-      return "missing";
-    case ErrorCode::kCorrupt:
-      return "corrupt";
-    case ErrorCode::kUnsupported:
-      return "unsupported";
-    case ErrorCode::kDoesNotFit:
-      return "does_not_fit";
-    case ErrorCode::kMismatch:
-      return "mismatch";
-    case ErrorCode::kOutput:
-      return "output";
-    case ErrorCode::kDevice:
-      return "device";
-    case ErrorCode::kStale:
-      return "stale";
-    case ErrorCode::kLocked:
-      return "locked";
-    case ErrorCode::kInterrupted:
-      return "interrupted";
-  }
-  return "failed";
-}
-
 // Leaves the Python exception for `error` set, as a translator must.
 void set_python_error(const Error& error) {
   try {
-    const nb::object exception = nb::module_::import_("trash_panda._errors")
-                                     .attr("make_error")(code_name(error.code()), error.message(),
-                                                         error.hint(), std::string(error.reason()));
+    const nb::object exception =
+        nb::module_::import_("trash_panda._errors")
+            .attr("make_error")(std::string(error_code_name(error.code())), error.message(),
+                                error.hint(), std::string(error.reason()));
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   } catch (nb::python_error& failure) {
     failure.restore();

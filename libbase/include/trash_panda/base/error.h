@@ -23,6 +23,10 @@ enum class ErrorCode {
   kInterrupted,  ///< The user asked to stop.
 };
 
+/// Name of a code, such as "does_not_fit": what `--json` failures carry where no finer reason is
+/// known, and what the Python package maps to exception classes.
+[[nodiscard]] std::string_view error_code_name(ErrorCode code);
+
 /// A failure: what was tried, on what, with numbers and units, why, and what helps.
 ///
 /// The message is one sentence without a final full stop. `reason` is a stable machine-readable
