@@ -181,19 +181,4 @@ Result<VerifyReport> verify_pack(const std::filesystem::path& pack, const Verify
   return verifier.take_report();
 }
 
-Result<void> verify_shard_headers(const std::filesystem::path& pack, const Manifest& manifest) {
-  for (std::size_t i = 0; i < manifest.shards.size(); ++i) {
-    const PackedShard& shard = manifest.shards[i];
-    TP_ASSIGN_OR_RETURN(const File file, File::open(pack / shard.name));
-    std::vector<std::byte> header(shard.header_bytes);
-    TP_RETURN_IF_ERROR(file.read_exact_at(0, header));
-    if (const std::string found = checksum_hex(header); found != shard.header_checksum) {
-      return std::unexpected(
-          Error(ErrorCode::kMismatch, mismatch_line(shard, sections_of(manifest, i).front(), found))
-              .with_hint("copy or repack it again"));
-    }
-  }
-  return {};
-}
-
 }  // namespace trash_panda::format

@@ -205,27 +205,6 @@ bool can_expand(Dtype from, Dtype to) {
   return from_is_float && (to == Dtype::kBf16 || to == Dtype::kF16 || to == Dtype::kF32);
 }
 
-Result<void> check_expand_source(const ExpandSource& source) {
-  const std::optional<std::uint64_t> elements = element_count(*source.shape);
-  const std::uint64_t width_bytes = format::dtype_bits(source.dtype) / 8;
-  if (!elements || width_bytes == 0 || *elements > UINT64_MAX / width_bytes ||
-      *elements * width_bytes != source.payload.size()) {
-    return std::unexpected(
-        Error(ErrorCode::kCorrupt,
-              fmt::format("{} bytes are not {} {}", source.payload.size(),
-                          format::dtype_name(source.dtype), format::to_string(*source.shape))));
-  }
-  if (!grid_of(source)) {
-    return std::unexpected(
-        Error(ErrorCode::kCorrupt,
-              fmt::format("{} scales per {} do not fit a weight of {}", source.scale.size(),
-                          format::granularity_name(source.granularity),
-                          format::to_string(*source.shape)))
-            .with_reason("scale_shape"));
-  }
-  return {};
-}
-
 void expand(const ExpandSource& source, Dtype to, std::span<std::byte> target) {
   TP_ASSERT(can_expand(source.dtype, to));
   const std::optional<std::uint64_t> elements = element_count(*source.shape);

@@ -57,7 +57,6 @@ std::vector<std::uint32_t> codes_of(std::span<const std::byte> bytes, std::size_
 }
 
 std::vector<std::uint32_t> expand_codes(const ExpandSource& source, Dtype to) {
-  EXPECT_TRUE(check_expand_source(source));
   const std::size_t width_bytes = format::dtype_bits(to) / 8;
   const std::size_t elements = source.payload.size() / (format::dtype_bits(source.dtype) / 8);
   std::vector<std::byte> target(elements * width_bytes, std::byte{0xa5});
@@ -526,37 +525,6 @@ TEST(CanExpand, FloatsToComputeDtypesOnly) {
                            Dtype::kF4, Dtype::kC64}) {
     EXPECT_FALSE(can_expand(from, Dtype::kF32));
   }
-}
-
-TEST(CheckExpandSource, RefusesSizesThatDisagree) {
-  const Shape shape = {4, 6};
-  const std::vector<std::byte> payload(24);
-  const std::vector<float> scale(5, 1.0F);
-  const auto check = [&](std::size_t payload_bytes, std::size_t scale_count,
-                         Granularity granularity) {
-    return check_expand_source({.dtype = Dtype::kF8E4M3,
-                                .shape = &shape,
-                                .payload = std::span(payload).first(payload_bytes),
-                                .scale = std::span(scale).first(scale_count),
-                                .granularity = granularity,
-                                .block_rows = 0,
-                                .block_columns = 3});
-  };
-  EXPECT_TRUE(check(24, 0, Granularity::kTensor));
-  EXPECT_TRUE(check(24, 1, Granularity::kTensor));
-  EXPECT_TRUE(check(24, 4, Granularity::kRow));
-  EXPECT_EQ(check(23, 1, Granularity::kTensor).error().message(),
-            "23 bytes are not F8_E4M3 [4, 6]");
-  EXPECT_EQ(check(24, 2, Granularity::kTensor).error().code(), ErrorCode::kCorrupt);
-  EXPECT_EQ(check(24, 5, Granularity::kRow).error().reason(), "scale_shape");
-  EXPECT_FALSE(check(24, 4, Granularity::kColumn));
-  EXPECT_FALSE(check(24, 1, Granularity::kBlock)) << "a tile of no rows";
-}
-
-TEST(CheckExpandSource, RefusesShapesThatOverflow) {
-  const Shape shape = {std::uint64_t{1} << 33, std::uint64_t{1} << 33};
-  EXPECT_FALSE(
-      check_expand_source({.dtype = Dtype::kF8E4M3, .shape = &shape, .payload = {}, .scale = {}}));
 }
 
 }  // namespace

@@ -31,10 +31,4 @@ struct VerifyReport {
 /// @retval kInterrupted  `options.stop` was set.
 Result<VerifyReport> verify_pack(const std::filesystem::path& pack, const VerifyOptions& options);
 
-/// Reads only the headers of a pack's shards and compares them with the manifest's checksums: what
-/// a program does that opens a pack and trusts its data.
-///
-/// @retval kMismatch  A header differs; the message names the shard.
-Result<void> verify_shard_headers(const std::filesystem::path& pack, const Manifest& manifest);
-
 }  // namespace trash_panda::format

@@ -26,24 +26,18 @@ struct ExpandSource {
 /// F32, F64; the last is rounded to F32 first, as torch does it.
 [[nodiscard]] bool can_expand(format::Dtype from, format::Dtype to);
 
-/// Checks the sizes of a source that came from a file: payload against shape and dtype, and the
-/// number of scales against the granularity.
-///
-/// Shapes are as at format::Granularity: leading dimensions of a weight with more than two have
-/// scales of their own, and scales per row may belong to any prefix of the dimensions. Scales per
-/// column may be shared by the leading dimensions, too.
-///
-/// @retval kCorrupt  They disagree; the message has both.
-Result<void> check_expand_source(const ExpandSource& source);
-
 /// Decodes a weight to F32, multiplies by its scale in F32 and rounds once to `to`: bit-equal to
 /// `(w.to(f32) * scale).to(dtype)`, NaN, infinities and subnormal numbers included.
 ///
 /// A NaN becomes 0xffff in BF16; in F16 and F32 it keeps the sign and payload that the
 /// multiplication gave it. So does torch 2.13 on x86 with AVX2 or later; elsewhere its NaN differ.
 ///
-/// @param source  Passes check_expand_source(), and can_expand(source.dtype, to). No alignment is
-///                asked of the payload.
+/// Shapes are as at format::Granularity: leading dimensions of a weight with more than two have
+/// scales of their own, and scales per row may belong to any prefix of the dimensions. Scales per
+/// column may be shared by the leading dimensions, too.
+///
+/// @param source  Its sizes agree, as parse_manifest() checks them, and can_expand(source.dtype,
+///                to). No alignment is asked of the payload.
 /// @param target  Exactly elements * width(to) bytes; does not overlap the source.
 void expand(const ExpandSource& source, format::Dtype to, std::span<std::byte> target);
 
