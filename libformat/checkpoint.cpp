@@ -7,6 +7,7 @@
 #include "checkpoint_builder.h"
 #include "checkpoint_folder.h"
 #include "header_layout.h"
+#include "strided_read.h"
 
 namespace trash_panda::format {
 
@@ -104,8 +105,10 @@ Result<void> Checkpoint::read_tensor_part(std::size_t tensor_index, std::uint64_
   const TensorRecord& tensor = tensors_[tensor_index];
   TP_ASSERT(offset_bytes <= tensor.size_bytes);
   TP_ASSERT(target.size() <= tensor.size_bytes - offset_bytes);
-  Result<void> read =
-      open_files_[tensor.file_index].read_exact_at(tensor.offset_bytes + offset_bytes, target);
+  const File& file = open_files_[tensor.file_index];
+  Result<void> read = tensor.strides.empty()
+                          ? file.read_exact_at(tensor.offset_bytes + offset_bytes, target)
+                          : read_strided(file, tensor, offset_bytes, target);
   if (!read) {
     return std::unexpected(
         std::move(read).error().with_context(fmt::format("tensor {}", quote_name(tensor.name))));

@@ -41,6 +41,36 @@ std::string list_quoted(const std::vector<std::string>& names) {
   return text;
 }
 
+/// An index is of the format that its name says: pytorch_model.bin.index.json of torch files.
+IndexShards shards_of(const fs::path& index_path) {
+  return index_path.filename().string().find(".bin.index.") == std::string::npos
+             ? IndexShards::kSafetensors
+             : IndexShards::kTorch;
+}
+
+/// The part of a name up to its last number: what numbered block it would belong to, if any.
+std::string_view numbered_part(std::string_view name) {
+  std::size_t end = name.size();
+  while (end > 0) {
+    const std::size_t dot = name.rfind('.', end - 1);
+    const std::size_t begin = dot == std::string_view::npos ? 0 : dot + 1;
+    const std::string_view part = name.substr(begin, end - begin);
+    if (!part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos) {
+      return name.substr(0, end);
+    }
+    end = begin == 0 ? 0 : dot;
+  }
+  return {};
+}
+
+/// Whether two tensors are one under two names. Not across numbered blocks: a block streams alone,
+/// so it has its own copy of what it shares with others.
+bool is_tie(const TensorRecord& a, const TensorRecord& b) {
+  return a.offset_bytes == b.offset_bytes && a.file_index == b.file_index && a.size_bytes != 0 &&
+         a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides &&
+         numbered_part(a.name) == numbered_part(b.name);
+}
+
 /// A foreign file under its own name (model.ckpt, model.gguf) is no broken safetensors file: the
 /// reason is its format.
 Error name_claimed_format(Error error, const fs::path& path, std::span<const std::byte> head) {
@@ -197,7 +227,7 @@ Result<void> CheckpointBuilder::add_index(const fs::path& index_path) {
     }
     std::string text(file.size_bytes(), '\0');
     TP_RETURN_IF_ERROR(file.read_exact_at(0, std::as_writable_bytes(std::span(text))));
-    TP_ASSIGN_OR_RETURN(const IndexFile index, IndexFile::parse(std::move(text)));
+    TP_ASSIGN_OR_RETURN(const IndexFile index, IndexFile::parse(std::move(text), shards_of(index_path)));
     const fs::path folder = index_path.parent_path();
     TP_RETURN_IF_ERROR(check_shards_exist(folder, index));
     checkpoint_.tensors_.reserve(index.entries().size());
@@ -213,6 +243,22 @@ Result<void> CheckpointBuilder::add_index(const fs::path& index_path) {
     return std::unexpected(std::move(added).error().with_context(printable(index_path)));
   }
   return {};
+}
+
+void CheckpointBuilder::merge_ties() {
+  // Views of one place lie side by side; safetensors files have none but empty ones.
+  std::vector<TensorRecord>& tensors = checkpoint_.tensors_;
+  std::size_t kept = 0;
+  for (std::size_t i = 1; i < tensors.size(); ++i) {
+    if (is_tie(tensors[kept], tensors[i])) {
+      checkpoint_.aliases_.emplace(std::move(tensors[i].name), tensors[kept].name);
+    } else if (++kept != i) {
+      tensors[kept] = std::move(tensors[i]);
+    }
+  }
+  if (!checkpoint_.aliases_.empty()) {
+    tensors.erase(tensors.begin() + static_cast<std::ptrdiff_t>(kept) + 1, tensors.end());
+  }
 }
 
 Result<Checkpoint> CheckpointBuilder::finish() {
@@ -231,6 +277,10 @@ Result<Checkpoint> CheckpointBuilder::finish() {
                           quote_name(file_of(twice->second))))
             .with_reason("duplicate_across_shards")
             .with_hint("name the one file or the index that is meant"));
+  }
+  merge_ties();
+  if (!checkpoint_.aliases_.empty()) {
+    checkpoint_.index_by_name_ = NameIndex(checkpoint_.tensors_.size(), name_at);
   }
   checkpoint_.fingerprint_ = fingerprint_.hex();
   return std::move(checkpoint_);

@@ -38,6 +38,7 @@ class CheckpointBuilder {
   Result<void> check_shards_exist(const std::filesystem::path& folder, const IndexFile& index);
   Result<void> keep_listed(const IndexFile& index);
   void compare_total(const IndexFile& index);
+  void merge_ties();
 
   Checkpoint checkpoint_;
   JsonParser parser_;

@@ -63,7 +63,13 @@ ExtentSource::ExtentSource(const Checkpoint& checkpoint, const WeightTable& weig
 }
 
 bool ExtentSource::is_read_apart(std::size_t extent_index, std::size_t tensor_index) const {
-  return !origins_[extent_index][tensor_index].is_scale &&
+  const Origin& origin = origins_[extent_index][tensor_index];
+  if (origin.is_scale) {
+    return false;
+  }
+  const std::size_t stored = weights_.weights[origin.weight_index].tensor_index;
+  // With strides its bytes are no run of the file.
+  return checkpoint_.tensors()[stored].strides.empty() &&
          manifest_.extents[extent_index].tensors[tensor_index].size_bytes >= kReadApartBytes;
 }
 

@@ -3,13 +3,23 @@
 #include <algorithm>
 #include <vector>
 
+#include "torch_file.h"
+
 namespace trash_panda::format {
 
 namespace {
 
-/// One line a format.
+using namespace std::string_view_literals;
+
+/// One line a format. @see file_sniff.cpp for where the magic numbers are from
 const std::vector<FileFormat>& file_formats() {
-  static const std::vector<FileFormat> formats = {};
+  static const std::vector<FileFormat> formats = {
+      {.magic = "PK\x03\x04"sv, .read = read_torch_zip},
+      {.magic = "\x80\x02"sv, .read = read_torch_legacy},
+      {.magic = "\x80\x03"sv, .read = read_torch_legacy},
+      {.magic = "\x80\x04"sv, .read = read_torch_legacy},
+      {.magic = "\x80\x05"sv, .read = read_torch_legacy},
+  };
   return formats;
 }
 

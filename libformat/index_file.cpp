@@ -25,6 +25,7 @@ Error broken_index(std::string_view reason, std::string message) {
 
 /// Collects the map with shard names numbered by first appearance.
 struct WeightMap {
+  IndexShards kind = IndexShards::kSafetensors;
   std::vector<IndexEntry> entries;
   std::map<std::string, std::uint32_t, std::less<>> shard_numbers;
 };
@@ -49,7 +50,18 @@ bool is_unsafe(std::string_view shard) {
   return false;
 }
 
-Result<void> check_shard_name(std::string_view shard) {
+bool is_torch_name(std::string_view shard) {
+  constexpr std::array<std::string_view, 4> kEndings = {".bin", ".pt", ".pth", ".ckpt"};
+  return std::ranges::any_of(kEndings,
+                             [shard](std::string_view ending) { return shard.ends_with(ending); });
+}
+
+/// Endings of formats that a safetensors index can't mean; shards without one are opened and seen.
+bool is_other_name(std::string_view shard) {
+  return is_torch_name(shard) || shard.ends_with(".gguf") || shard.ends_with(".h5");
+}
+
+Result<void> check_shard_name(std::string_view shard, IndexShards kind) {
   if (is_unsafe(shard)) {
     return std::unexpected(
         broken_index("unsafe_path",
@@ -57,19 +69,16 @@ Result<void> check_shard_name(std::string_view shard) {
                                  quote_name(shard)))
             .with_hint("do not use this checkpoint unless you know why it does that"));
   }
-  constexpr std::array<std::string_view, 6> kOthers = {".bin",  ".pt",   ".pth",
-                                                       ".ckpt", ".gguf", ".h5"};
-  const auto other = std::ranges::find_if(
-      kOthers, [shard](std::string_view ending) { return shard.ends_with(ending); });
-  if (other != kOthers.end()) {
-    return std::unexpected(
-        Error(ErrorCode::kUnsupported,
-              fmt::format("the index names the shard {}: {} files are not safetensors",
-                          quote_name(shard), *other))
-            .with_reason("unsupported_format")
-            .with_hint("get or make the safetensors version of this checkpoint"));
+  if (kind == IndexShards::kTorch ? is_torch_name(shard) : !is_other_name(shard)) {
+    return {};
   }
-  return {};
+  const bool wants_torch = kind == IndexShards::kTorch;
+  return std::unexpected(
+      Error(ErrorCode::kUnsupported,
+            fmt::format("the index names the shard {}, which is no {} file", quote_name(shard),
+                        wants_torch ? "torch" : "safetensors"))
+          .with_reason("unsupported_format")
+          .with_hint("get or make the safetensors version of this checkpoint"));
 }
 
 Result<void> read_weight(WeightMap& map, JsonField& field) {
@@ -84,7 +93,7 @@ Result<void> read_weight(WeightMap& map, JsonField& field) {
   TP_ASSIGN_OR_RETURN(const std::string_view shard, read_json_string(field.value()));
   auto place = map.shard_numbers.find(shard);
   if (place == map.shard_numbers.end()) {
-    TP_RETURN_IF_ERROR(check_shard_name(shard));
+    TP_RETURN_IF_ERROR(check_shard_name(shard, map.kind));
     const auto number = static_cast<std::uint32_t>(map.shard_numbers.size());
     place = map.shard_numbers.emplace(std::string(shard), number).first;
   }
@@ -165,7 +174,7 @@ Result<void> read_index_field(StatedIndex& index, JsonField& field) {
 }
 
 /// @param padded  The text and kJsonPaddingBytes more.
-Result<StatedIndex> read_index_json(JsonParser& parser, std::string_view padded) {
+Result<StatedIndex> read_index_json(JsonParser& parser, std::string_view padded, IndexShards kind) {
   JsonDocument document;
   if (const auto code =
           parser.iterate(padded.data(), padded.size() - kJsonPaddingBytes, padded.size())
@@ -180,6 +189,7 @@ Result<StatedIndex> read_index_json(JsonParser& parser, std::string_view padded)
                                : json_error(code));
   }
   StatedIndex index;
+  index.map.kind = kind;
   TP_RETURN_IF_ERROR(
       for_each_field(root, [&index](JsonField& field) { return read_index_field(index, field); }));
   TP_RETURN_IF_ERROR(expect_json_end(document));
@@ -207,13 +217,13 @@ Error as_index_error(Error error, std::string_view text) {
 
 }  // namespace
 
-Result<IndexFile> IndexFile::parse(std::string text) {
+Result<IndexFile> IndexFile::parse(std::string text, IndexShards shards) {
   IndexFile index;
   index.text_ = std::move(text);
   const std::size_t text_bytes = index.text_.size();
   index.text_.append(kJsonPaddingBytes, ' ');
   JsonParser parser;
-  Result<StatedIndex> stated = read_index_json(parser, index.text_);
+  Result<StatedIndex> stated = read_index_json(parser, index.text_, shards);
   if (!stated) {
     return std::unexpected(as_index_error(std::move(stated).error(),
                                           std::string_view(index.text_).substr(0, text_bytes)));

@@ -15,6 +15,12 @@ namespace trash_panda::format {
 /// Longest index that is read, in bytes: more than twice the longest header, whose names it lists.
 inline constexpr std::uint64_t kIndexBytesMax = 256'000'000;
 
+/// Which files an index may name: those of its own format.
+enum class IndexShards : std::uint8_t {
+  kSafetensors,  ///< `*.safetensors.index.json`
+  kTorch,        ///< `*.bin.index.json`
+};
+
 /// One line of a weight_map.
 struct IndexEntry {
   std::string_view tensor;    ///< Valid as long as the IndexFile.
@@ -29,7 +35,7 @@ class IndexFile {
   /// @retval kCorrupt      Reasons: index (no JSON, no weight_map, a value that is no string),
   ///                       index_duplicate, unsafe_path.
   /// @retval kUnsupported  A shard is of another format by its name (reason unsupported_format).
-  static Result<IndexFile> parse(std::string text);
+  static Result<IndexFile> parse(std::string text, IndexShards shards = IndexShards::kSafetensors);
 
   /// In the order of the file; no name is there twice.
   [[nodiscard]] const std::vector<IndexEntry>& entries() const { return entries_; }

@@ -31,7 +31,7 @@ constexpr std::array<std::string_view, 7> kWrapperKeys = {
 constexpr std::size_t kNestingMax = 32;
 
 /// Most values that are looked at: dicts that hold each other many times end here.
-constexpr std::uint64_t kVisitsMax = 16'000'000;
+constexpr std::uint64_t kVisitsMax = 4'000'000;
 
 /// Most names that a note lists.
 constexpr std::size_t kNotedNamesMax = 10;

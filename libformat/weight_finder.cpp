@@ -71,6 +71,7 @@ Result<void> WeightFinder::read_metadata() {
   TP_ASSIGN_OR_RETURN(comfy_, read_comfy_layers(checkpoint_));
   TP_ASSIGN_OR_RETURN(torchao_, read_torchao_metadata(checkpoint_));
   TP_ASSIGN_OR_RETURN(table_.aliases, find_tied_names(checkpoint_));
+  table_.aliases.insert(checkpoint_.aliases().begin(), checkpoint_.aliases().end());
   hints_ = {.tiles = config_.tiles,
             .tiles_only = config_.tiles_only,
             .stack_scales_are_last_axis = config_.method == "fbgemm_fp8"};

@@ -259,7 +259,10 @@ TEST(Checkpoint, ListsComponentsOfPipelines) {
 
 TEST(Checkpoint, RefusesOtherFormatsByTheirNameAndContent) {
   const TempDir dir;
-  write_text(dir / "model.ckpt", "\x80\x02}q" + std::string(100, 'x'));
+  write_text(dir / "model.ckpt",
+             "\x80\x02"
+             "cos\nsystem\n(tR." +
+                 std::string(100, 'x'));
   write_text(dir / "model.gguf", "GGUF" + std::string(100, '\x03'));
   write_text(dir / "model.safetensors", "GGUF" + std::string(100, '\x03'));
   EXPECT_EQ(verdict(dir / "model.ckpt"), "pickle");

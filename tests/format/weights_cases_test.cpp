@@ -250,7 +250,7 @@ TEST(FindWeights, DoesWhatTheSharedCasesExpect) {
               .expected = json::parse(read_text(kWeightCases / id / "expected.json"))};
     const auto checkpoint = Checkpoint::open(kWeightCases / std::string(entry["entry"]));
     const bool wants_error = test.expected["outcome"] == "error";
-    const bool is_another_format = test.group == "gguf" || test.group == "torch";
+    const bool is_another_format = test.group == "gguf";
     // Groups of blocks have no values, and containers and shards are the reader's to refuse.
     const bool has_values = checkpoint && test.group != "blocks";
     const bool is_readers = test.group == "container" || test.group == "shards";

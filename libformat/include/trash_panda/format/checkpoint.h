@@ -26,13 +26,15 @@ struct CheckpointFile {
   std::map<std::string, std::string> metadata;  ///< `__metadata__` of this file.
 };
 
-/// An opened safetensors checkpoint: one file, or several by an index. All headers were read and
-/// validated; tensor data are read on demand, by explicit positioned reads, never mapped.
+/// An opened checkpoint: one safetensors or torch file, or several by an index. All headers were
+/// read and validated, nothing in them was executed; tensor data are read on demand, by explicit
+/// positioned reads, never mapped.
 ///
 /// Thread-safe once opened.
 class Checkpoint {
  public:
-  /// Opens a `.safetensors` file, an `*.index.json`, or a folder that holds one of the two.
+  /// Opens a `.safetensors` file, a file that torch.save() wrote (`.pt`, `.pth`, `.bin`, `.ckpt`),
+  /// an `*.index.json`, or a folder that holds one of them.
   ///
   /// The index's weight_map is the law per tensor: a listed tensor that its shard lacks and a
   /// missing shard are errors, tensors of the shards that the index does not list are left out
@@ -40,7 +42,8 @@ class Checkpoint {
   ///
   /// @retval kMissing      There is no such path, or the folder holds no checkpoint.
   /// @retval kCorrupt      A file breaks the format; the message names file, tensor and sizes.
-  /// @retval kUnsupported  A pickle, GGUF or another format; the hint says how to convert.
+  /// @retval kUnsupported  Another format, or a pickle that would do more than make tensors; the
+  ///                       hint says how to convert.
   static Result<Checkpoint> open(const std::filesystem::path& where);
 
   /// What the user named, absolute.
@@ -50,6 +53,10 @@ class Checkpoint {
   [[nodiscard]] const std::vector<TensorRecord>& tensors() const { return tensors_; }
   /// Index into tensors(), or nothing.
   [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const;
+  /// Names that stand for the bytes of another tensor, of one dtype, shape and place: tied name →
+  /// name in tensors(), which has only the latter. From torch checkpoints, where parameters may
+  /// share memory.
+  [[nodiscard]] const std::map<std::string, std::string>& aliases() const { return aliases_; }
   /// Bytes of all tensors, without headers.
   [[nodiscard]] std::uint64_t total_bytes() const;
   /// Text of a JSON file beside the checkpoint ("config.json", "hf_quant_config.json"), or of the
@@ -75,6 +82,7 @@ class Checkpoint {
   std::vector<File> open_files_;  ///< Same indexes as files_.
   std::vector<TensorRecord> tensors_;
   NameIndex index_by_name_;  ///< Of tensors_.
+  std::map<std::string, std::string> aliases_;
   std::string fingerprint_;
   std::vector<std::string> notes_;
 };

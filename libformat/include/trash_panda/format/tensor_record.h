@@ -22,6 +22,11 @@ struct TensorRecord {
   std::uint32_t file_index;    ///< Into Checkpoint::files().
   std::uint64_t offset_bytes;  ///< From the start of the file, not of the data section.
   std::uint64_t size_bytes;    ///< Product of `shape` times the dtype's width.
+  /// Elements from one index to the next, by dimension, where they are not stored row-major and
+  /// without gaps, as only torch checkpoints do it; empty for all others. `offset_bytes` is where
+  /// the first element is; the last may lie anywhere behind. Checkpoint::read_tensor() gathers
+  /// them.
+  Shape strides = {};
 };
 
 }  // namespace trash_panda::format
