@@ -14,7 +14,7 @@ struct DtypeInfo {
   unsigned bits;
 };
 
-constexpr std::array<DtypeInfo, 22> kDtypes = {{
+constexpr std::array<DtypeInfo, 23> kDtypes = {{
     {Dtype::kBool, "BOOL", 8},
     {Dtype::kU8, "U8", 8},
     {Dtype::kI8, "I8", 8},
@@ -37,6 +37,7 @@ constexpr std::array<DtypeInfo, 22> kDtypes = {{
     {Dtype::kF4, "F4", 4},
     {Dtype::kF6E2M3, "F6_E2M3", 6},
     {Dtype::kF6E3M2, "F6_E3M2", 6},
+    {Dtype::kGgmlBlock, "GGML", 0},
 }};
 
 const DtypeInfo& info(Dtype dtype) {
@@ -53,7 +54,7 @@ std::string_view dtype_name(Dtype dtype) {
 
 std::optional<Dtype> parse_dtype(std::string_view name) {
   for (const DtypeInfo& known : kDtypes) {
-    if (known.name == name) {
+    if (known.name == name && known.dtype != Dtype::kGgmlBlock) {
       return known.dtype;
     }
   }
@@ -61,6 +62,7 @@ std::optional<Dtype> parse_dtype(std::string_view name) {
 }
 
 unsigned dtype_bits(Dtype dtype) {
+  TP_ASSERT(dtype != Dtype::kGgmlBlock);
   return info(dtype).bits;
 }
 

@@ -63,6 +63,8 @@ TypeCode type_code(Dtype dtype) {
       return TypeCode::kFloat8E8m0fnu;
     case Dtype::kF4:
       return TypeCode::kFloat4E2m1fn;
+    case Dtype::kGgmlBlock:
+      break;  // In no pack; dtype_bits() stops it.
   }
   return TypeCode::kUint;
 }
