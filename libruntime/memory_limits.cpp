@@ -103,6 +103,12 @@ void read_memory_limits(const std::filesystem::path& proc, const std::filesystem
       hardware.ram_total_bytes = kib * 1024;
     } else if (key == "MemAvailable:") {
       hardware.ram_available_bytes = kib * 1024;
+    } else if (key == "SwapTotal:") {
+      hardware.swap_total_bytes = kib * 1024;
+    } else if (key == "SwapFree:") {
+      hardware.swap_free_bytes = kib * 1024;
+    } else if (key == "Hugetlb:") {
+      hardware.hugepage_total_bytes = kib * 1024;  // Pages of all sizes.
     }
   }
   if (const auto group = find_group(proc, cgroup)) {

@@ -1,16 +1,140 @@
 #include "trash_panda/runtime/probe.h"
 
+#include <algorithm>
+#include <ctime>
+#include <fstream>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "trash_panda/base/printable.h"
+#include "trash_panda/base/units.h"
+
 #include "cuda/driver.h"
 #include "cuda/gpu_probe.h"
+#include "cuda/link_probe.h"
+#include "cuda/nvml.h"
 #include "memory_limits.h"
+#include "probe/disk_probe.h"
+#include "probe/memory_rates.h"
+#include "probe/probe_effort.h"
+#include "probe/system_probe.h"
+#include "probe/topology.h"
 
 namespace trash_panda::runtime {
 
+namespace {
+
+/// Measuring may not be what pushes a machine into swap.
+constexpr std::uint64_t kMeasuringPartOfFreeRam = 8;
+constexpr std::uint64_t kMeasuringBytesMax = 512 * kMiB;
+constexpr std::uint64_t kMeasuringBytesMin = 8 * kMiB;
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts = {};
+  ::gmtime_r(&now, &parts);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", parts.tm_year + 1900, parts.tm_mon + 1,
+                     parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
+}
+
+/// FNV-1a: what it is given is no secret and no one's attack, and the standard hash may differ
+/// from build to build.
+std::uint64_t fnv1a(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char character : text) {
+    hash = (hash ^ static_cast<unsigned char>(character)) * 0x100000001b3;
+  }
+  return hash;
+}
+
+/// Of what a rate depends on and what a shared home folder needs to tell machines apart. Not of
+/// the kernel: an update would cost everyone a measurement and change little.
+std::string machine_fingerprint(const plan::Hardware& hardware) {
+  std::ifstream id_file("/etc/machine-id");
+  std::string id;
+  std::getline(id_file, id);
+  std::string text = fmt::format("{}\n{}\n{}\n{}\n", id, hardware.cpu.model,
+                                 hardware.cpu.thread_count, hardware.ram_total_bytes);
+  for (const plan::GpuInfo& gpu : hardware.gpus) {
+    text += gpu.uuid + "\n";
+  }
+  return fmt::format("{:016x}", fnv1a(text));
+}
+
+std::uint64_t measuring_bytes(const plan::Hardware& hardware) {
+  std::uint64_t free_bytes = hardware.ram_available_bytes;
+  if (hardware.cgroup_limit_bytes) {
+    free_bytes =
+        std::min(free_bytes, *hardware.cgroup_limit_bytes - std::min(*hardware.cgroup_limit_bytes,
+                                                                     hardware.cgroup_used_bytes));
+  }
+  return std::clamp(free_bytes / kMeasuringPartOfFreeRam, kMeasuringBytesMin, kMeasuringBytesMax);
+}
+
+}  // namespace
+
 plan::Hardware probe_hardware() {
   plan::Hardware hardware;
+  read_system("/", hardware);
   read_memory_limits("/proc", "/sys/fs/cgroup", hardware);
   cuda::probe_gpus(cuda::Driver::load(), hardware);
   return hardware;
+}
+
+void describe_hardware(const std::vector<std::filesystem::path>& paths, plan::Hardware& hardware) {
+  hardware.disks.clear();
+  for (const std::filesystem::path& path : paths) {
+    hardware.disks.push_back(describe_disk(path));
+    read_drive_link(hardware.disks.back());
+  }
+  if (!hardware.gpus.empty()) {
+    cuda::read_gpu_links(cuda::Nvml::load(), hardware);
+  }
+  read_topology(hardware);
+  hardware.fingerprint = machine_fingerprint(hardware);
+}
+
+Result<void> measure_hardware(const ProbeOptions& options, plan::Hardware& hardware) {
+  const EffortPlan& effort = effort_plan(options.effort);
+  const std::uint64_t memory_bytes = measuring_bytes(hardware);
+  const auto announce = [&](const std::string& step) {
+    if (options.on_step) {
+      options.on_step(step);
+    }
+  };
+  for (plan::DiskInfo& disk : hardware.disks) {
+    if (disk.read_bytes_per_s) {
+      continue;
+    }
+    announce(fmt::format("disk {}", printable(disk.path)));
+    TP_RETURN_IF_ERROR(measure_disk(disk.path,
+                                    {.effort = options.effort,
+                                     .may_write = options.may_write,
+                                     .memory_bytes_max = memory_bytes,
+                                     .stop = options.stop},
+                                    disk));
+    if (disk.read_bytes_per_s) {
+      disk.measured_at = utc_now();
+    }
+  }
+  if (hardware.measured_at.empty()) {
+    announce("RAM and CPU");
+    measure_memory_rates(effort, memory_bytes, options.stop, hardware);
+    if (!hardware.gpus.empty()) {
+      announce("links to GPUs");
+      if (const Result<cuda::Driver> driver = cuda::Driver::load()) {
+        cuda::measure_links(*driver, effort, memory_bytes, options.stop, hardware);
+      }
+    }
+  }
+  if (options.stop != nullptr && *options.stop) {
+    return std::unexpected(Error(ErrorCode::kInterrupted, "measuring was stopped"));
+  }
+  if (hardware.measured_at.empty()) {
+    hardware.measured_at = utc_now();
+  }
+  return {};
 }
 
 }  // namespace trash_panda::runtime

@@ -27,11 +27,22 @@ Functions find_all(void* library, std::string& missing) {
   find(library, "cuDeviceGetName", found.DeviceGetName, missing);
   find(library, "cuDeviceGetUuid_v2", found.DeviceGetUuid_v2, missing);
   find(library, "cuDeviceTotalMem_v2", found.DeviceTotalMem_v2, missing);
+  find(library, "cuDeviceGetAttribute", found.DeviceGetAttribute, missing);
+  find(library, "cuDeviceGetPCIBusId", found.DeviceGetPCIBusId, missing);
   find(library, "cuDevicePrimaryCtxRetain", found.DevicePrimaryCtxRetain, missing);
   find(library, "cuDevicePrimaryCtxRelease_v2", found.DevicePrimaryCtxRelease_v2, missing);
   find(library, "cuCtxPushCurrent_v2", found.CtxPushCurrent_v2, missing);
   find(library, "cuCtxPopCurrent_v2", found.CtxPopCurrent_v2, missing);
   find(library, "cuMemGetInfo_v2", found.MemGetInfo_v2, missing);
+  find(library, "cuMemAlloc_v2", found.MemAlloc_v2, missing);
+  find(library, "cuMemFree_v2", found.MemFree_v2, missing);
+  find(library, "cuMemHostAlloc", found.MemHostAlloc, missing);
+  find(library, "cuMemFreeHost", found.MemFreeHost, missing);
+  find(library, "cuMemcpyHtoDAsync_v2", found.MemcpyHtoDAsync_v2, missing);
+  find(library, "cuMemcpyDtoHAsync_v2", found.MemcpyDtoHAsync_v2, missing);
+  find(library, "cuStreamCreate", found.StreamCreate, missing);
+  find(library, "cuStreamSynchronize", found.StreamSynchronize, missing);
+  find(library, "cuStreamDestroy_v2", found.StreamDestroy_v2, missing);
   return found;
 }
 

@@ -16,10 +16,20 @@ namespace trash_panda::runtime::cuda {
 using Status = int;
 inline constexpr Status kSuccess = 0;
 inline constexpr Status kNoDevice = 100;
+/// CU_STREAM_NON_BLOCKING: a stream that does not wait for the default one.
+inline constexpr unsigned kStreamNonBlocking = 1;
 /// CUdevice.
 using Device = int;
 /// CUcontext.
 using Context = struct ContextHandle*;
+/// CUstream.
+using Stream = struct StreamHandle*;
+/// CUdeviceptr: an address of the device, never one of ours.
+using DeviceAddress = unsigned long long;
+/// CUdevice_attribute.
+using DeviceAttribute = int;
+inline constexpr DeviceAttribute kComputeCapabilityMajor = 75;
+inline constexpr DeviceAttribute kComputeCapabilityMinor = 76;
 /// CUuuid.
 struct Uuid {
   char bytes[16];  // NOLINT(modernize-avoid-c-arrays): NVIDIA's layout.
@@ -35,11 +45,24 @@ struct Functions {
   Status (*DeviceGetName)(char* name, int size_bytes, Device device) = nullptr;
   Status (*DeviceGetUuid_v2)(Uuid* uuid, Device device) = nullptr;
   Status (*DeviceTotalMem_v2)(std::size_t* size_bytes, Device device) = nullptr;
+  Status (*DeviceGetAttribute)(int* value, DeviceAttribute attribute, Device device) = nullptr;
+  Status (*DeviceGetPCIBusId)(char* address, int size_bytes, Device device) = nullptr;
   Status (*DevicePrimaryCtxRetain)(Context* context, Device device) = nullptr;
   Status (*DevicePrimaryCtxRelease_v2)(Device device) = nullptr;
   Status (*CtxPushCurrent_v2)(Context context) = nullptr;
   Status (*CtxPopCurrent_v2)(Context* context) = nullptr;
   Status (*MemGetInfo_v2)(std::size_t* free_bytes, std::size_t* total_bytes) = nullptr;
+  Status (*MemAlloc_v2)(DeviceAddress* address, std::size_t size_bytes) = nullptr;
+  Status (*MemFree_v2)(DeviceAddress address) = nullptr;
+  Status (*MemHostAlloc)(void** memory, std::size_t size_bytes, unsigned flags) = nullptr;
+  Status (*MemFreeHost)(void* memory) = nullptr;
+  Status (*MemcpyHtoDAsync_v2)(DeviceAddress target, const void* source, std::size_t size_bytes,
+                               Stream stream) = nullptr;
+  Status (*MemcpyDtoHAsync_v2)(void* target, DeviceAddress source, std::size_t size_bytes,
+                               Stream stream) = nullptr;
+  Status (*StreamCreate)(Stream* stream, unsigned flags) = nullptr;
+  Status (*StreamSynchronize)(Stream stream) = nullptr;
+  Status (*StreamDestroy_v2)(Stream stream) = nullptr;
 };
 
 /// What NVIDIA's driver installs.

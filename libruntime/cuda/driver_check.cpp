@@ -32,6 +32,18 @@ struct Ours<CUcontext*> {
   using Type = Context*;
 };
 template <>
+struct Ours<CUstream> {
+  using Type = Stream;
+};
+template <>
+struct Ours<CUstream*> {
+  using Type = Stream*;
+};
+template <>
+struct Ours<CUdevice_attribute> {
+  using Type = DeviceAttribute;
+};
+template <>
 struct Ours<CUuuid*> {
   using Type = Uuid*;
 };
@@ -46,6 +58,9 @@ struct OurFunction<Returned (*)(Arguments...)> {
 static_assert(sizeof(CUresult) == sizeof(Status) && sizeof(CUuuid) == sizeof(Uuid));
 static_assert(std::is_same_v<CUdevice, Device> && std::is_pointer_v<CUcontext>);
 static_assert(CUDA_SUCCESS == kSuccess && CUDA_ERROR_NO_DEVICE == kNoDevice);
+static_assert(CU_STREAM_NON_BLOCKING == kStreamNonBlocking);
+static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR == kComputeCapabilityMajor);
+static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR == kComputeCapabilityMinor);
 
 // cuda.h maps some plain names to a version with a suffix: `&cuX` is the one that is meant.
 #define TP_CHECK_FUNCTION(ours, theirs) \
@@ -58,11 +73,22 @@ TP_CHECK_FUNCTION(DeviceGet, cuDeviceGet);
 TP_CHECK_FUNCTION(DeviceGetName, cuDeviceGetName);
 TP_CHECK_FUNCTION(DeviceGetUuid_v2, cuDeviceGetUuid_v2);
 TP_CHECK_FUNCTION(DeviceTotalMem_v2, cuDeviceTotalMem_v2);
+TP_CHECK_FUNCTION(DeviceGetAttribute, cuDeviceGetAttribute);
+TP_CHECK_FUNCTION(DeviceGetPCIBusId, cuDeviceGetPCIBusId);
 TP_CHECK_FUNCTION(DevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain);
 TP_CHECK_FUNCTION(DevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease_v2);
 TP_CHECK_FUNCTION(CtxPushCurrent_v2, cuCtxPushCurrent_v2);
 TP_CHECK_FUNCTION(CtxPopCurrent_v2, cuCtxPopCurrent_v2);
 TP_CHECK_FUNCTION(MemGetInfo_v2, cuMemGetInfo_v2);
+TP_CHECK_FUNCTION(MemAlloc_v2, cuMemAlloc_v2);
+TP_CHECK_FUNCTION(MemFree_v2, cuMemFree_v2);
+TP_CHECK_FUNCTION(MemHostAlloc, cuMemHostAlloc);
+TP_CHECK_FUNCTION(MemFreeHost, cuMemFreeHost);
+TP_CHECK_FUNCTION(MemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2);
+TP_CHECK_FUNCTION(MemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2);
+TP_CHECK_FUNCTION(StreamCreate, cuStreamCreate);
+TP_CHECK_FUNCTION(StreamSynchronize, cuStreamSynchronize);
+TP_CHECK_FUNCTION(StreamDestroy_v2, cuStreamDestroy_v2);
 
 }  // namespace
 

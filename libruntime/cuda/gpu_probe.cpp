@@ -47,8 +47,20 @@ Result<plan::GpuInfo> probe_gpu(const Driver& driver, int ordinal) {
   std::size_t total = 0;
   TP_RETURN_IF_ERROR(check(driver, cuda.DeviceTotalMem_v2(&total, device), "memory"));
   TP_ASSIGN_OR_RETURN(const std::uint64_t free, free_bytes(driver, device));
-  return plan::GpuInfo{
+  plan::GpuInfo gpu{
       .name = name.data(), .uuid = to_string(uuid), .total_bytes = total, .free_bytes = free};
+  int major = 0;
+  int minor = 0;
+  if (cuda.DeviceGetAttribute(&major, kComputeCapabilityMajor, device) == kSuccess &&
+      cuda.DeviceGetAttribute(&minor, kComputeCapabilityMinor, device) == kSuccess) {
+    gpu.compute_capability = fmt::format("{}.{}", major, minor);
+  }
+  std::array<char, 32> address = {};
+  if (cuda.DeviceGetPCIBusId(address.data(), static_cast<int>(address.size()), device) ==
+      kSuccess) {
+    gpu.pci_address = address.data();
+  }
+  return gpu;
 }
 
 }  // namespace

@@ -63,6 +63,14 @@ Functions fake_functions() {
     *size_bytes = device == 0 ? 24'000'000'000 : 12'000'000'000;
     return kSuccess;
   };
+  functions.DeviceGetAttribute = [](int* value, DeviceAttribute attribute, Device device) {
+    *value = attribute == kComputeCapabilityMajor ? 8 : 6;
+    return device == 0 ? kSuccess : 1;
+  };
+  functions.DeviceGetPCIBusId = [](char* address, int size_bytes, Device device) {
+    std::strncpy(address, "0000:01:00.0", static_cast<std::size_t>(size_bytes));
+    return device == 0 ? kSuccess : 1;
+  };
   functions.DevicePrimaryCtxRetain = [](Context* context, Device device) {
     *context = context_of(device);
     ++fake.retained;
@@ -110,7 +118,11 @@ TEST_F(ProbeGpus, DescribesEachGpu) {
   EXPECT_EQ(hardware.gpus[0].uuid, "GPU-00102030-4050-6070-8090-a0b0c0d0e0f0");
   EXPECT_EQ(hardware.gpus[0].total_bytes, 24'000'000'000U);
   EXPECT_EQ(hardware.gpus[0].free_bytes, 20'000'000'000U);
+  EXPECT_EQ(hardware.gpus[0].compute_capability, "8.6");
+  EXPECT_EQ(hardware.gpus[0].pci_address, "0000:01:00.0");
   EXPECT_EQ(hardware.gpus[1].name, "Second GPU");
+  EXPECT_EQ(hardware.gpus[1].compute_capability, "") << "a driver that does not say";
+  EXPECT_EQ(hardware.gpus[1].pci_address, "");
   EXPECT_EQ(hardware.gpus[1].uuid, "GPU-01112131-4151-6171-8191-a1b1c1d1e1f1");
   EXPECT_EQ(hardware.gpus[1].total_bytes, 12'000'000'000U);
   EXPECT_EQ(hardware.gpus[1].free_bytes, 11'000'000'000U);

@@ -18,6 +18,7 @@ THIRD_PARTY = {
     "nlohmann/": ("apps", "libformat", "libplan", "tests"),
     "xxhash.h": ("libformat",),
     "zstd.h": ("libformat",),
+    "hwloc.h": ("libruntime",),
     "liburing.h": ("libruntime",),
     "cuda.h": ("libruntime",),
     "nanobind/": ("python/native",),

@@ -1,0 +1,126 @@
+#include "memory_rates.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "trash_panda/base/aligned_buffer.h"
+#include "trash_panda/base/units.h"
+#include "trash_panda/runtime/expand.h"
+
+#include "throughput.h"
+
+namespace trash_panda::runtime {
+
+namespace {
+
+/// Source and target together: several times the largest caches that desktops have.
+constexpr std::uint64_t kCopyBytes = 512 * kMiB;
+/// One call to memcpy: so long that its start does not count, so short that time is kept.
+constexpr std::uint64_t kCopyPieceBytes = 16 * kMiB;
+/// Of fp8 for each thread; with what it becomes, more than the thread's share of the caches.
+constexpr std::uint64_t kWeightBytes = 16 * kMiB;
+/// One call to expand().
+constexpr std::uint64_t kWeightPieceBytes = 512 * kKiB;
+constexpr std::uint64_t kWeightColumns = 4096;
+/// Beyond these RAM is the limit on every machine.
+constexpr std::uint64_t kThreadsMax = 64;
+
+/// One thread's part of a buffer, gone through piece by piece, round and round.
+class Region {
+ public:
+  Region(std::size_t index, std::uint64_t size_bytes)
+      : begin_(index * size_bytes), end_(begin_ + size_bytes), next_(begin_) {}
+
+  /// Offset of the next piece in the buffer.
+  std::uint64_t take(std::uint64_t piece_bytes) {
+    const std::uint64_t at = next_;
+    next_ = next_ + 2 * piece_bytes <= end_ ? next_ + piece_bytes : begin_;
+    return at;
+  }
+
+ private:
+  std::uint64_t begin_;
+  std::uint64_t end_;
+  std::uint64_t next_;
+};
+
+std::vector<Region> share_out(std::size_t thread_count, std::uint64_t size_bytes) {
+  std::vector<Region> regions;
+  for (std::size_t index = 0; index < thread_count; ++index) {
+    regions.emplace_back(index, size_bytes);
+  }
+  return regions;
+}
+
+void measure_copies(const EffortPlan& effort, std::uint64_t memory_bytes_max, StopFlag stop,
+                    std::size_t thread_count, plan::Hardware& hardware) {
+  const std::uint64_t half_bytes = std::min(kCopyBytes, memory_bytes_max) / 2;
+  const Result<AlignedBuffer> source = AlignedBuffer::create(half_bytes);
+  const Result<AlignedBuffer> target = AlignedBuffer::create(half_bytes);
+  if (!source || !target) {
+    return;
+  }
+  // Written once: untouched pages are all the same page of zeros.
+  std::memset(source->data(), 1, half_bytes);
+  std::memset(target->data(), 2, half_bytes);
+  const auto rate = [&](std::size_t threads) {
+    const std::uint64_t share_bytes = half_bytes / threads;
+    const std::uint64_t piece_bytes = std::min(kCopyPieceBytes, share_bytes);
+    std::vector<Region> regions = share_out(threads, share_bytes);
+    return median_throughput(threads, effort, stop, [&](std::size_t index) {
+      const std::uint64_t at = regions[index].take(piece_bytes);
+      std::memcpy(target->data() + at, source->data() + at, piece_bytes);
+      return piece_bytes;
+    });
+  };
+  hardware.ram_copy_one_thread_bytes_per_s = rate(1);
+  hardware.ram_copy_bytes_per_s =
+      thread_count == 1 ? hardware.ram_copy_one_thread_bytes_per_s : rate(thread_count);
+}
+
+void measure_expansion(const EffortPlan& effort, std::uint64_t memory_bytes_max, StopFlag stop,
+                       std::size_t thread_count, plan::Hardware& hardware) {
+  constexpr std::uint64_t kBytesPerWeightByte = 3;  // fp8 and its bf16.
+  const std::uint64_t share_bytes =
+      std::min(kWeightBytes, memory_bytes_max / thread_count / kBytesPerWeightByte) /
+      kWeightPieceBytes * kWeightPieceBytes;
+  const Result<AlignedBuffer> payload = AlignedBuffer::create(thread_count * share_bytes);
+  const Result<AlignedBuffer> expanded = AlignedBuffer::create(2 * thread_count * share_bytes);
+  if (share_bytes == 0 || !payload || !expanded) {
+    return;
+  }
+  std::memset(payload->data(), 0x3a, payload->size_bytes());
+  std::memset(expanded->data(), 0, expanded->size_bytes());
+  const format::Shape shape = {kWeightPieceBytes / kWeightColumns, kWeightColumns};
+  const float scale = 0.25F;
+  std::vector<Region> regions = share_out(thread_count, share_bytes);
+  const auto expand_piece = [&](std::size_t index) {
+    const std::uint64_t at = regions[index].take(kWeightPieceBytes);
+    expand({.dtype = format::Dtype::kF8E4M3,
+            .shape = &shape,
+            .payload = payload->span().subspan(at, kWeightPieceBytes),
+            .scale = std::span(&scale, 1)},
+           format::Dtype::kBf16, expanded->span().subspan(2 * at, 2 * kWeightPieceBytes));
+    return kWeightPieceBytes;
+  };
+  plan::CpuInfo& cpu = hardware.cpu;
+  cpu.expand_one_thread.fp8_bytes_per_s = median_throughput(1, effort, stop, expand_piece);
+  cpu.expand.fp8_bytes_per_s = thread_count == 1
+                                   ? cpu.expand_one_thread.fp8_bytes_per_s
+                                   : median_throughput(thread_count, effort, stop, expand_piece);
+}
+
+}  // namespace
+
+void measure_memory_rates(const EffortPlan& effort, std::uint64_t memory_bytes_max, StopFlag stop,
+                          plan::Hardware& hardware) {
+  const std::size_t thread_count =
+      std::clamp<std::uint64_t>(hardware.cpu.thread_count, 1, kThreadsMax);
+  measure_copies(effort, memory_bytes_max, stop, thread_count, hardware);
+  measure_expansion(effort, memory_bytes_max, stop, thread_count, hardware);
+}
+
+}  // namespace trash_panda::runtime
