@@ -17,7 +17,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # False alarms on std::string::insert and operator+ (GCC bug 105651, fixed in 13).
   target_compile_options(tp_options INTERFACE -Wno-restrict)
 endif()
-if(CMAKE_UNITY_BUILD)
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # It warns of types of unnamed namespaces in headers, which joined sources look like.
   target_compile_options(tp_options INTERFACE -Wno-subobject-linkage)
 endif()

@@ -25,6 +25,7 @@ THIRD_PARTY = {
     "gtest/": ("tests",),
     "gmock/": ("tests",),
     "benchmark/": ("bench",),
+    "sanitizer/": ("tests",),
     "torch/": (),
     "ATen/": (),
     "c10/": (),

@@ -13,7 +13,7 @@ from unity_rules import check_private_names
 
 # Bytes that belong to a format, kept as they are; and texts that are not ours.
 _NOT_OURS = ("LICENSE",)
-_DATA_FOLDERS = ("golden", "golden_bad", "data")
+_DATA_FOLDERS = ("golden", "golden_bad", "data", "regressions", "seeds")
 _OUTPUTS = (".git", ".venv", ".cache", "build", "__pycache__")
 
 

@@ -1,0 +1,35 @@
+#include "fuzz_target.h"
+
+#include <algorithm>
+
+namespace trash_panda::fuzz {
+
+namespace {
+
+/// Longest message that is still a line for people. Names are cut at 300 bytes, two may be in it.
+constexpr std::size_t kMessageBytesMax = 4096;
+
+bool is_control(char c) {
+  return (c >= 0 && c < ' ') || c == '\x7f';
+}
+
+}  // namespace
+
+std::map<std::string_view, Target>& targets() {
+  static std::map<std::string_view, Target> all;
+  return all;
+}
+
+bool add_target(std::string_view name, Target target) {
+  return targets().emplace(name, target).second;
+}
+
+void check_refusal(const Error& error) {
+  TP_ASSERT(error.code() == ErrorCode::kCorrupt || error.code() == ErrorCode::kUnsupported);
+  TP_ASSERT(!error.message().empty());
+  const std::string line = error.to_string();
+  TP_ASSERT(std::ranges::none_of(line, is_control));
+  TP_ASSERT(line.size() <= kMessageBytesMax);
+}
+
+}  // namespace trash_panda::fuzz

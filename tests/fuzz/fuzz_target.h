@@ -1,0 +1,25 @@
+#pragma once
+
+#include <map>
+#include <string_view>
+
+#include "trash_panda/base/error.h"
+
+namespace trash_panda::fuzz {
+
+/// Feeds one input to a parser and asserts what must hold of whatever comes out.
+///
+/// @param input  Exactly as many bytes as can be read: nothing is behind the last one.
+using Target = void (*)(std::string_view input);
+
+/// The targets that are linked into this program, by name.
+std::map<std::string_view, Target>& targets();
+
+/// Adds a target; called from the initialiser of a constant in its source file.
+bool add_target(std::string_view name, Target target);
+
+/// Asserts what holds of every refusal: it blames the input, and its message is one line of text
+/// that a person can read.
+void check_refusal(const Error& error);
+
+}  // namespace trash_panda::fuzz
