@@ -122,6 +122,7 @@ void visit_fields(Visit& visit, auto& hardware)
   requires requires { hardware.gpus; }
 {
   visit("measured_at", hardware.measured_at);
+  visit("note", hardware.note);
   visit("fingerprint", hardware.fingerprint);
   visit("system", hardware.system);
   visit("cpu", hardware.cpu);

@@ -130,6 +130,7 @@ struct Hardware {
   std::string measured_at;  ///< "2026-03-01T12:00:00Z"; empty when nothing was measured.
   std::string fingerprint;  ///< Of the machine's parts: a cached measurement is for no other.
   SystemInfo system;
+  std::string note;         ///< Of a machine described by hand: where its figures come from.
   CpuInfo cpu;
   std::uint64_t ram_total_bytes = 0;
   std::uint64_t ram_available_bytes = 0;
