@@ -29,8 +29,26 @@ missing_packages() {
   done
 }
 
+# become_root: sets `sudo` to what stands before commands of root; 1 when this user can't be root.
+become_root() {
+  sudo=()
+  ((EUID != 0)) || return 0
+  command -v sudo >/dev/null && { [[ -t 0 ]] || sudo -n true 2>/dev/null; } && sudo -v || return 1
+  sudo=(sudo)
+}
+
+# apt_install NAME…: after become_root.
+apt_install() {
+  local -a apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q
+    -o DPkg::Lock::Timeout=300)
+  step apt-update "refresh the package lists" "${apt[@]}" update ||
+    say "the package lists could not be refreshed; trying with those at hand"
+  step apt-install "install $# system packages: $*" \
+    "${apt[@]}" install -y --no-install-recommends "$@"
+}
+
 install_system_packages() {
-  local -a needed=("${system_packages[@]}") missing sudo=()
+  local -a needed=("${system_packages[@]}") missing
   ((with_system)) || return 0
   find_python || needed+=(python3 python3-venv python3-dev)
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
@@ -44,21 +62,10 @@ install_system_packages() {
   mapfile -t missing < <(missing_packages "${needed[@]}")
   ((${#missing[@]})) || return 0
 
-  if ((EUID != 0)); then
-    if ! command -v sudo >/dev/null || ! { [[ -t 0 ]] || sudo -n true 2>/dev/null; }; then
-      die "system packages are missing, and installing them needs root: ${missing[*]}" \
-        "as root: apt-get update && apt-get install -y --no-install-recommends ${missing[*]}" \
-        "then run the same command again"
-    fi
-    sudo -v || die "sudo refused" "as root: apt-get install -y ${missing[*]}"
-    sudo=(sudo)
-  fi
-  local -a apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q
-    -o DPkg::Lock::Timeout=300)
-  step apt-update "refresh the package lists" "${apt[@]}" update ||
-    say "the package lists could not be refreshed; trying with those at hand"
-  step apt-install "install ${#missing[@]} system packages: ${missing[*]}" \
-    "${apt[@]}" install -y --no-install-recommends "${missing[@]}" ||
+  become_root || die "system packages are missing, and installing them needs root: ${missing[*]}" \
+    "as root: apt-get update && apt-get install -y --no-install-recommends ${missing[*]}" \
+    "then run the same command again"
+  apt_install "${missing[@]}" ||
     die "apt could not install: ${missing[*]}" \
       "by hand: ${sudo[*]:+sudo }apt-get update && ${sudo[*]:+sudo }apt-get install ${missing[*]}"
 }

@@ -41,6 +41,7 @@ run_tests() {
   test_preset "$preset"
   build_package || failed_steps+=(package)
   test_python
+  test_fuzz
   if ((full)); then
     test_preset asan
     test_preset tsan

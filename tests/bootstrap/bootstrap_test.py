@@ -23,7 +23,7 @@ class BootstrapTest(unittest.TestCase):
 class Usage(BootstrapTest):
     def test_help_names_every_command_and_option(self):
         text = self.run_ok("help")
-        for word in ("deps", "build", "demo", "test", "clean", "--no-torch", "--no-cuda", "--jobs"):
+        for word in ("deps", "build", "demo", "test", "fuzz", "clean", "--no-torch", "--no-cuda", "--jobs"):
             self.assertIn(word, text)
 
     def test_mistakes_exit_2_and_name_the_word(self):
@@ -35,6 +35,10 @@ class Usage(BootstrapTest):
             (("build", "--jobs"), "--jobs"),
             (("build", "--preset=fast"), "'fast'"),
             (("demo", "--no-torch"), "--no-torch"),
+            (("test", "30"), "'30'"),
+            (("30", "fuzz"), "'30'"),
+            (("fuzz", "0"), "'0'"),
+            (("fuzz", "../x"), "'../x'"),
         ):
             done = self.clone.run(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
@@ -149,11 +153,12 @@ class Test(BootstrapTest):
     def test_ends_with_the_summaries_of_all_runners(self):
         passed = "100% tests passed, 0 tests failed out of 2"
         python = "===== 5 passed in 0.01s ====="
+        fuzz = "fuzz: 2 targets, 9 executions, 0 with a finding"
         lines = self.run_ok("test").splitlines()
-        self.assertEqual(lines[-2:], [passed, python])
-        self.assertNotIn(passed, lines[:-2])
+        self.assertEqual(lines[-3:], [passed, fuzz, python])
+        self.assertNotIn(passed, lines[:-3])
         lines = self.run_ok("test", "--full").splitlines()
-        self.assertEqual(lines[-4:], [passed, passed, passed, python])
+        self.assertEqual(lines[-5:], [passed, fuzz, passed, passed, python])
         for preset in ("release", "asan", "tsan"):
             self.assertIn(f"--preset {preset} ", " ".join(self.clone.calls("ctest")))
         self.assertIn("--build build/asan", self.clone.calls("python")[-1])
@@ -169,6 +174,45 @@ class Test(BootstrapTest):
     def test_without_torch_leaves_its_tests_out(self):
         self.run_ok("test", "--no-torch")
         self.assertIn("not torch", " ".join(self.clone.calls("python")))
+
+    def test_without_clang_says_that_nothing_was_fuzzed(self):
+        self.clone.remove_program("clang++-19")
+        lines = self.run_ok("test", "--no-system").splitlines()
+        self.assertIn("fuzz: SKIPPED, no clang 19 with its fuzzer and sanitizers", lines[-3:])
+        self.assertIn("WARNING: fuzz targets are neither built nor run", "\n".join(lines))
+        self.assertNotIn("--preset fuzz", " ".join(self.clone.calls("cmake")))
+
+
+class Fuzz(BootstrapTest):
+    def setUp(self):
+        super().setUp()
+        self.clone.set_flag("installed")
+
+    def test_builds_the_targets_and_runs_those_that_are_named(self):
+        self.run_ok("fuzz", "300", "index", "plan_toml", "--jobs", "3")
+        self.assertEqual(
+            self.clone.calls("cmake"),
+            ["cmake --preset fuzz", "cmake --build --preset fuzz -j 3"],
+        )
+        self.assertTrue(
+            self.clone.calls("python3")[-1].endswith(
+                "tests/fuzz/run.py --seconds 300 --jobs 3 index plan_toml"
+            )
+        )
+
+    @unittest.skipUnless(IS_ROOT, "installs as root")
+    def test_installs_clang_where_it_is_missing(self):
+        self.clone.remove_program("clang++-19")
+        done = self.clone.run("fuzz")
+        self.assertEqual(done.returncode, 1, done.stdout)  # The stand-in of apt brings none.
+        self.assertIn("clang-19 libclang-rt-19-dev", self.clone.calls("apt-get")[1])
+
+    def test_without_clang_names_the_packages(self):
+        self.clone.remove_program("clang++-19")
+        done = self.clone.run("fuzz", "--no-system")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("apt-get install -y --no-install-recommends clang-19", done.stdout)
+        self.assertEqual(self.clone.calls("apt-get"), [])
 
 
 if __name__ == "__main__":
