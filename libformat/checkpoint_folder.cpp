@@ -13,6 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "trash_panda/base/file.h"
+#include "trash_panda/format/pipeline.h"
 
 namespace trash_panda::format {
 
@@ -22,7 +23,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kEnding = ".safetensors";
 constexpr std::string_view kIndexInfix = ".safetensors.index.";
-constexpr std::string_view kPipelineFile = "model_index.json";
 
 /// Names that libraries look for, the preferred one first.
 /// @see transformers SAFE_WEIGHTS_NAME, diffusers SAFETENSORS_WEIGHTS_NAME
@@ -213,14 +213,19 @@ std::vector<std::string> component_folders(const fs::path& folder, const FolderC
 Error no_checkpoint(const fs::path& folder, const FolderContent& content) {
   const std::vector<std::string> components = component_folders(folder, content);
   if (!components.empty()) {
-    const bool is_pipeline = std::ranges::binary_search(content.files, kPipelineFile);
+    const bool has_index = std::ranges::binary_search(content.files, kPipelineFile);
+    std::vector<std::string> paths;
+    paths.reserve(components.size());
+    for (const std::string& name : components) {
+      paths.push_back((folder / name).string());
+    }
     return Error(ErrorCode::kUsage,
                  fmt::format("{} holds no checkpoint itself but {} in folders{}: {}",
                              printable(folder), components.size(),
-                             is_pipeline ? " (a pipeline, by its model_index.json)" : "",
+                             has_index ? " (a pipeline, by its model_index.json)" : "",
                              list_names(components)))
         .with_reason("pipeline")
-        .with_hint(fmt::format("name one of them: {}", printable(folder / components.front())));
+        .with_hint(fmt::format("name one of them: {}", list_names(paths)));
   }
   constexpr std::array<std::string_view, 6> kPickles = {".bin",  ".pt",  ".pth",
                                                         ".ckpt", ".pkl", ".msgpack"};

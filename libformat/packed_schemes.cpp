@@ -15,8 +15,9 @@ bool is_integer(Dtype dtype) {
          dtype == Dtype::kU32 || dtype == Dtype::kI64;
 }
 
-bool has(const Checkpoint& checkpoint, std::string_view module, std::string_view leaf) {
-  return checkpoint.find(fmt::format("{}.{}", module, leaf)).has_value();
+std::optional<std::size_t> find_companion(const Checkpoint& checkpoint, std::string_view module,
+                                          std::string_view leaf) {
+  return checkpoint.find(fmt::format("{}.{}", module, leaf));
 }
 
 std::string weight_of(std::string_view module) {
@@ -31,14 +32,17 @@ std::optional<PackedScheme> match_bitsandbytes(const Checkpoint& checkpoint, Spl
   const bool is_part = name.leaf == "absmax" || name.leaf == "quant_map" ||
                        name.leaf == "nested_absmax" || name.leaf == "nested_quant_map" ||
                        parent.size() != name.module.size();
-  if (!is_part || !checkpoint.find(parent)) {
+  const auto codes = is_part ? checkpoint.find(parent) : std::nullopt;
+  if (!codes) {
     return std::nullopt;
   }
-  return PackedScheme{.name = "bitsandbytes 4-bit", .weight = std::string(parent)};
+  return PackedScheme{
+      .name = "bitsandbytes 4-bit", .weight = std::string(parent), .payload = *codes};
 }
 
 /// gpt-oss: `P_blocks` and `P_scales`, both U8.
-std::optional<PackedScheme> match_blocks(const Checkpoint& checkpoint, const TensorRecord& tensor) {
+std::optional<PackedScheme> match_blocks(const Checkpoint& checkpoint, std::size_t tensor_index) {
+  const TensorRecord& tensor = checkpoint.tensors()[tensor_index];
   constexpr std::string_view kBlocks = "_blocks";
   if (tensor.dtype != Dtype::kU8 || !tensor.name.ends_with(kBlocks)) {
     return std::nullopt;
@@ -48,7 +52,7 @@ std::optional<PackedScheme> match_blocks(const Checkpoint& checkpoint, const Ten
   if (!scales || checkpoint.tensors()[*scales].dtype != Dtype::kU8) {
     return std::nullopt;
   }
-  return PackedScheme{.name = "MXFP4 (gpt-oss)", .weight = parameter};
+  return PackedScheme{.name = "MXFP4 (gpt-oss)", .weight = parameter, .payload = tensor_index};
 }
 
 std::string qweight_scheme(const Checkpoint& checkpoint, std::string_view module,
@@ -56,7 +60,8 @@ std::string qweight_scheme(const Checkpoint& checkpoint, std::string_view module
   if (config.method == "awq") {
     return "AWQ";
   }
-  return config.method == "gptq" || has(checkpoint, module, "g_idx") ? "GPTQ" : "GPTQ or AWQ";
+  return config.method == "gptq" || find_companion(checkpoint, module, "g_idx") ? "GPTQ"
+                                                                                : "GPTQ or AWQ";
 }
 
 std::string weight_packed_scheme(const Checkpoint& checkpoint, std::string_view module,
@@ -64,7 +69,7 @@ std::string weight_packed_scheme(const Checkpoint& checkpoint, std::string_view 
   if (dtype != Dtype::kU8) {
     return "compressed-tensors pack-quantized integers";
   }
-  return has(checkpoint, module, "weight_global_scale")
+  return find_companion(checkpoint, module, "weight_global_scale")
              ? "NVFP4 (compressed-tensors nvfp4-pack-quantized)"
              : "MXFP4 (compressed-tensors mxfp4-pack-quantized)";
 }
@@ -77,19 +82,22 @@ std::optional<PackedScheme> match_packed(const Checkpoint& checkpoint, std::size
   const SplitName name = split_name(tensor.name);
   if (name.leaf == "qweight" && is_integer(tensor.dtype)) {
     return PackedScheme{.name = qweight_scheme(checkpoint, name.module, config),
-                        .weight = weight_of(name.module)};
+                        .weight = weight_of(name.module),
+                        .payload = tensor_index};
   }
   if (name.leaf == "weight_packed" && is_integer(tensor.dtype)) {
     return PackedScheme{.name = weight_packed_scheme(checkpoint, name.module, tensor.dtype),
-                        .weight = weight_of(name.module)};
+                        .weight = weight_of(name.module),
+                        .payload = tensor_index};
   }
-  if (name.leaf == "SCB" && has(checkpoint, name.module, "weight")) {
-    return PackedScheme{.name = "bitsandbytes 8-bit", .weight = weight_of(name.module)};
+  if (name.leaf == "SCB" || name.leaf == "weight_scale_2") {
+    if (const auto codes = find_companion(checkpoint, name.module, "weight")) {
+      return PackedScheme{.name = name.leaf == "SCB" ? "bitsandbytes 8-bit" : "NVFP4 (ModelOpt)",
+                          .weight = weight_of(name.module),
+                          .payload = *codes};
+    }
   }
-  if (name.leaf == "weight_scale_2" && has(checkpoint, name.module, "weight")) {
-    return PackedScheme{.name = "NVFP4 (ModelOpt)", .weight = weight_of(name.module)};
-  }
-  if (auto scheme = match_blocks(checkpoint, tensor)) {
+  if (auto scheme = match_blocks(checkpoint, tensor_index)) {
     return scheme;
   }
   return match_bitsandbytes(checkpoint, name);

@@ -12,8 +12,9 @@ namespace trash_panda::format {
 
 /// A weight stored as packed codes: several tensors that mean nothing apart.
 struct PackedScheme {
-  std::string name;    ///< Of the scheme, such as "GPTQ".
-  std::string weight;  ///< Name of the parameter that the tensors stand for.
+  std::string name;     ///< Of the scheme, such as "GPTQ".
+  std::string weight;   ///< Name of the parameter that the tensors stand for.
+  std::size_t payload;  ///< The tensor of its codes.
 };
 
 /// Recognises the tensor as a part of a packed weight, by its name, its dtype and its siblings.

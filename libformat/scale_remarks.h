@@ -18,9 +18,9 @@ std::string list_names(const std::vector<std::string_view>& names);
 /// of special value (zero, negative, NaN, infinite, "unset"), naming the scales. Results with such
 /// scales are what IEEE arithmetic gives; they are seldom what was meant.
 ///
-/// Checkpoints with more scales than kCheckedScalesMax or kCheckedBytesMax are left alone: there,
-/// reading them would cost more than opening the checkpoint. Who reads the scales anyway, to
-/// repack them, has special_scale_value().
+/// Checkpoints with more scales than kCheckedScalesMax or kCheckedBytesMax are left alone, which
+/// `are_scale_values_checked` says: there, reading them would cost more than opening the
+/// checkpoint.
 Result<void> warn_of_special_scales(const Checkpoint& checkpoint, WeightTable& table);
 
 }  // namespace trash_panda::format

@@ -63,18 +63,22 @@ Result<void> WeightFinder::check_unknown_companions() const {
 /// Where the configuration says that weights are quantized, matrices of small integers are codes
 /// of a scheme that no rule above knew.
 Result<void> WeightFinder::check_integers() const {
+  std::vector<std::size_t> codes;
   for (std::size_t index = 0; config_.is_quantized() && index < places_.size(); ++index) {
-    const TensorRecord& tensor = checkpoint_.tensors()[index];
-    if (places_[index] == Place::kParameter && tensor.shape.size() >= 2 &&
-        is_code_dtype(payload_dtype(index))) {
-      return std::unexpected(unsupported_format(fmt::format(
-          "tensor {} holds {} codes of {} (quant_method \"{}\"), which is not supported",
-          name_of(index), dtype_name(tensor.dtype),
-          config_.algorithm.empty() ? "a quantized weight" : printable(config_.algorithm),
-          printable(config_.method))));
+    if (places_[index] == Place::kParameter && is_code_dtype(payload_dtype(index)) &&
+        checkpoint_.tensors()[index].shape.size() >= 2) {
+      codes.push_back(index);
     }
   }
-  return {};
+  if (codes.empty()) {
+    return {};
+  }
+  const TensorRecord& first = checkpoint_.tensors()[codes.front()];
+  return std::unexpected(refuse_scheme(
+      fmt::format("{} codes of {} (quant_method \"{}\")", dtype_name(first.dtype),
+                  config_.algorithm.empty() ? "a quantized weight" : printable(config_.algorithm),
+                  printable(config_.method)),
+      first.name, codes));
 }
 
 }  // namespace trash_panda::format

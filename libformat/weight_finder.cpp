@@ -48,6 +48,7 @@ Result<WeightTable> WeightFinder::find() {
   TP_RETURN_IF_ERROR(apply_torchao());
   TP_RETURN_IF_ERROR(find_quantized());
   TP_RETURN_IF_ERROR(refuse_packed());
+  TP_RETURN_IF_ERROR(refuse_scaled_codes());
   TP_RETURN_IF_ERROR(place_companions());
   TP_RETURN_IF_ERROR(check_unscaled());
   TP_RETURN_IF_ERROR(check_unknown_companions());

@@ -46,6 +46,9 @@ class WeightFinder {
   Result<void> apply_torchao();
   Result<void> find_quantized();
   Result<void> refuse_packed() const;
+  Result<void> refuse_scaled_codes() const;
+  [[nodiscard]] Error refuse_scheme(std::string_view scheme, std::string_view first_weight,
+                                    const std::vector<std::size_t>& payloads) const;
   Result<void> place_companions();
   Result<void> place_scale(std::size_t tensor_index, const Companion& companion);
   Result<void> pair(std::size_t scale_index, std::size_t weight_index, const ScaleHints& hints);

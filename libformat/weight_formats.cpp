@@ -44,23 +44,21 @@ std::string payload_name(Dtype dtype) {
   }
 }
 
-std::string scale_name(const WeightScale& scale) {
-  if (scale.granularity != Granularity::kBlock) {
-    return fmt::format("scale per {}", granularity_name(scale.granularity));
+std::string scale_name(Granularity granularity, const Shape& block_shape) {
+  if (granularity != Granularity::kBlock) {
+    return fmt::format("scale per {}", granularity_name(granularity));
   }
-  if (scale.block_shape[0] == 1) {
-    return scale.block_shape[1] == 1 ? std::string("scale per element")
-                                     : fmt::format("scale per group of {}", scale.block_shape[1]);
+  if (block_shape[0] == 1) {
+    return block_shape[1] == 1 ? std::string("scale per element")
+                               : fmt::format("scale per group of {}", block_shape[1]);
   }
-  return fmt::format("scale per {}x{} block", scale.block_shape[0], scale.block_shape[1]);
+  return fmt::format("scale per {}x{} block", block_shape[0], block_shape[1]);
 }
 
 std::string describe(const Weight& weight) {
-  const std::string payload = payload_name(weight.dtype);
-  if (weight.scale) {
-    return fmt::format("{} ({})", payload, scale_name(*weight.scale));
-  }
-  return is_fp8(weight.dtype) ? payload + " (no scale)" : payload;
+  return weight.scale
+             ? storage_name(weight.dtype, weight.scale->granularity, weight.scale->block_shape)
+             : storage_name(weight.dtype, std::nullopt, {});
 }
 
 /// What a description depends on: a checkpoint has few of these, and many weights of each.
@@ -74,6 +72,15 @@ FormatKey key_of(const Weight& weight) {
 }
 
 }  // namespace
+
+std::string storage_name(Dtype dtype, std::optional<Granularity> granularity,
+                         const Shape& block_shape) {
+  const std::string payload = payload_name(dtype);
+  if (granularity) {
+    return fmt::format("{} ({})", payload, scale_name(*granularity, block_shape));
+  }
+  return is_fp8(dtype) ? payload + " (no scale)" : payload;
+}
 
 std::vector<std::string> describe_formats(const Checkpoint& checkpoint,
                                           const std::vector<Weight>& weights) {

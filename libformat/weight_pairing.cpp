@@ -75,11 +75,6 @@ Result<void> WeightFinder::place_scale(std::size_t tensor_index, const Companion
     }
     return {};
   }
-  if (is_code_dtype(payload_dtype(*weight))) {
-    return std::unexpected(unsupported_format(
-        fmt::format("weight {} is stored as {}, which is not supported", name_of(*weight),
-                    integer_scheme(checkpoint_, *weight, tensor_index, config_))));
-  }
   if (is_certain) {
     table_.warnings.push_back(fmt::format(
         "{} is kept as a parameter: {} beside it is not quantized"

@@ -46,11 +46,15 @@ void define_inspect(CommandDefinition& command, InspectOptions& options) {
   command
       .describe(
           "Shows what a checkpoint is: its blocks, dtypes, how its scales are stored, and what is "
-          "odd about it. Only headers are read, never the data.")
-      .positional("MODEL", options.model, std::string(kModelHelp) + "; or a pack")
+          "odd about it. Only headers are read, never the data; of scales the values, too, where "
+          "they are few.")
+      .positional("MODEL", options.model,
+                  std::string(kModelHelp) + "; or a pack, or the root folder of a pipeline")
       .flag("--tensors", options.tensors, "list every tensor")
       .value("--match", "GLOB", options.match, "list the tensors whose name matches")
       .value("--top", "N", options.top, "list the N largest tensors (default 5)")
+      .flag("--check-scales", options.check_scales,
+            "look at the values of all scales, however many, for zeros, NaN and the like")
       .list("--group", "PATH", options.groups, std::string(kGroupHelp))
       .example("trash-panda inspect model.safetensors", "what is this file?")
       .example("trash-panda inspect --match '*.norm*' models/flux", "only some tensors")

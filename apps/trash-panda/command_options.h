@@ -27,6 +27,7 @@ struct InspectOptions {
   bool tensors = false;
   Setting match;  ///< Glob over tensor names.
   Setting top;    ///< How many of the largest tensors.
+  bool check_scales = false;
   std::vector<std::string> groups;
 };
 

@@ -1,7 +1,10 @@
 #include "inspect_report.h"
 
+#include <algorithm>
 #include <cstdint>
-#include <map>
+#include <functional>
+#include <span>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,7 +12,6 @@
 #include "trash_panda/base/file.h"
 #include "trash_panda/base/units.h"
 
-#include "json_text.h"
 #include "model_input.h"
 #include "table.h"
 
@@ -17,93 +19,141 @@ namespace trash_panda::cli {
 
 namespace {
 
-struct DtypeTotal {
-  std::uint64_t tensor_count = 0;
-  std::uint64_t bytes = 0;
-};
+/// Most names that a line lists; --json lists all.
+constexpr std::size_t kNamesMax = 6;
 
-std::map<format::Dtype, DtypeTotal> dtype_totals(const InspectSummary& summary) {
-  std::map<format::Dtype, DtypeTotal> totals;
-  for (const InspectedTensor& tensor : summary.tensors) {
-    DtypeTotal& total = totals[tensor.dtype];
-    ++total.tensor_count;
-    total.bytes += tensor.size_bytes;
+std::string joined(const std::vector<std::string>& names) {
+  const std::span<const std::string> shown =
+      std::span(names).first(std::min(names.size(), kNamesMax));
+  const std::string text = fmt::format("{}", fmt::join(shown, ", "));
+  return names.size() == shown.size()
+             ? text
+             : fmt::format("{} and {} more", text, names.size() - shown.size());
+}
+
+/// "fp8 (scale per 128x128 block: F32 weight_scale_inv) 655 GB, bf16 2.1 GB", most bytes first.
+std::string layouts_text(const LayoutTotals& totals) {
+  std::vector<std::pair<std::uint64_t, std::string>> by_size;
+  for (const auto& [layout, total] : totals) {
+    const std::string scale = layout.scale_leaf.empty()
+                                  ? std::string()
+                                  : fmt::format(" by {} {}", layout.scale_dtype,
+                                                printable(std::string_view(layout.scale_leaf)));
+    by_size.emplace_back(total.bytes,
+                         fmt::format("{} {}{}", format_bytes(total.bytes), layout.format, scale));
   }
-  return totals;
+  std::ranges::stable_sort(by_size, std::greater(), &std::pair<std::uint64_t, std::string>::first);
+  std::vector<std::string> texts;
+  for (auto& [bytes, text] : by_size) {
+    texts.push_back(std::move(text));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
 }
 
 std::string group_table(const InspectSummary& summary) {
-  std::vector<std::vector<std::string>> rows = {{"blocks", "count", "each", "total"}};
+  std::vector<std::vector<std::string>> rows = {{"blocks", "count", "each", "total", "stored as"}};
   for (const InspectedGroup& group : summary.groups) {
     rows.push_back({printable(std::string_view(group.prefix)), format_count(group.count),
                     group.bytes_min == group.bytes_max
                         ? format_bytes(group.bytes_min)
                         : fmt::format("{} to {}", format_bytes(group.bytes_min),
                                       format_bytes(group.bytes_max)),
-                    format_bytes(group.bytes_total)});
+                    format_bytes(group.bytes_total), layouts_text(group.layouts)});
   }
   rows.push_back({"outside", format_count(summary.outside_count),
                   summary.outside_count == 1 ? "tensor" : "tensors",
-                  format_bytes(summary.outside_bytes)});
-  return format_table("lrrr", rows);
+                  format_bytes(summary.outside_bytes), layouts_text(summary.outside_layouts)});
+  return format_table("lrrrl", rows);
+}
+
+std::string component_table(const InspectSummary& summary) {
+  std::vector<std::vector<std::string>> rows = {
+      {"component", "class", "size", "dtypes", "blocks", "to plan or repack it, say"}};
+  for (const InspectedComponent& component : summary.components) {
+    std::vector<std::string> dtypes;
+    for (const auto& [dtype, bytes] : component.dtype_bytes) {
+      dtypes.push_back(dtype);
+    }
+    std::vector<std::string> blocks;
+    for (const InspectedGroup& group : component.groups) {
+      blocks.push_back(fmt::format("{}{}", group.count, printable(" " + group.prefix)));
+    }
+    const bool has_weights = component.tensor_count > 0;
+    rows.push_back({printable(component.name), printable(component.class_name),
+                    has_weights ? format_bytes(component.bytes) : "-", joined(dtypes),
+                    joined(blocks),
+                    !component.error.empty() ? "can't be read"
+                    : has_weights            ? shell_quoted(component.model)
+                                             : "no weights"});
+  }
+  return format_table("llrlll", rows);
+}
+
+std::string remark_of(const InspectedTensor& tensor) {
+  switch (tensor.role) {
+    case TensorRole::kWeight:
+      return tensor.format;
+    case TensorRole::kScale:
+      return "a scale";
+    case TensorRole::kLeftOut:
+      return "left out";
+  }
+  return {};
 }
 
 std::string tensor_table(const InspectSummary& summary, const std::vector<std::size_t>& listed) {
-  std::vector<std::vector<std::string>> rows = {{"tensor", "dtype", "shape", "size"}};
+  std::vector<std::vector<std::string>> rows = {{"tensor", "dtype", "shape", "size", "is"}};
   for (const std::size_t index : listed) {
     const InspectedTensor& tensor = summary.tensors[index];
-    rows.push_back({printable(std::string_view(tensor.name)),
-                    std::string(format::dtype_name(tensor.dtype)), format::to_string(tensor.shape),
-                    format_bytes(tensor.size_bytes)});
+    rows.push_back({printable(std::string_view(tensor.name)), std::string(tensor.dtype),
+                    format::to_string(tensor.shape), format_bytes(tensor.size_bytes),
+                    remark_of(tensor)});
   }
-  return format_table("lllr", rows);
+  return format_table("lllrl", rows);
 }
 
-Json files_json(const InspectSummary& summary) {
-  Json files = Json::array();
-  for (const InspectedFile& file : summary.files) {
-    files.push_back({{"name", file.name},
-                     {"path", file.path.native()},
-                     {"size_bytes", file.size_bytes},
-                     {"header_bytes", file.header_bytes}});
+std::string architecture_text(const InspectSummary& summary) {
+  if (summary.architecture.name.empty()) {
+    return {};
   }
-  return files;
+  // A guess is told as one; a class name stands for itself.
+  return fmt::format("  {}{}", printable(std::string_view(summary.architecture.name)),
+                     summary.architecture.source == "tensor names" ? " (by its tensor names)" : "");
 }
 
-Json groups_json(const InspectSummary& summary) {
-  Json groups = Json::array();
-  for (const InspectedGroup& group : summary.groups) {
-    groups.push_back({{"prefix", group.prefix},
-                      {"count", group.count},
-                      {"bytes_min", group.bytes_min},
-                      {"bytes_max", group.bytes_max},
-                      {"bytes_total", group.bytes_total}});
+std::string dtypes_text(const InspectSummary& summary) {
+  std::vector<std::string> dtypes;
+  for (const auto& [dtype, total] : summary.dtypes()) {
+    dtypes.push_back(fmt::format("{} {} in {}", dtype, format_bytes(total.bytes),
+                                 counted(total.tensor_count, "tensor")));
   }
-  return groups;
+  return fmt::format("dtypes   {}\n",
+                     dtypes.empty() ? "none" : fmt::format("{}", fmt::join(dtypes, ", ")));
 }
 
-Json dtypes_json(const InspectSummary& summary) {
-  Json dtypes = Json::array();
-  for (const auto& [dtype, total] : dtype_totals(summary)) {
-    dtypes.push_back({{"dtype", format::dtype_name(dtype)},
-                      {"tensor_count", total.tensor_count},
-                      {"bytes", total.bytes}});
+std::string ties_text(const InspectSummary& summary) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(summary.ties.size(), kNamesMax); ++i) {
+    const Tie& tie = summary.ties[i];
+    text += fmt::format("tied     {} is {} ({})\n", printable(std::string_view(tie.name)),
+                        printable(std::string_view(tie.target)), tie.source);
   }
-  return dtypes;
+  if (summary.ties.size() > kNamesMax) {
+    text += fmt::format("tied     {} more\n", summary.ties.size() - kNamesMax);
+  }
+  return text;
 }
 
-Json tensors_json(const InspectSummary& summary, const std::vector<std::size_t>& listed) {
-  Json tensors = Json::array();
-  for (const std::size_t index : listed) {
-    const InspectedTensor& tensor = summary.tensors[index];
-    tensors.push_back({{"name", tensor.name},
-                       {"dtype", format::dtype_name(tensor.dtype)},
-                       {"shape", tensor.shape},
-                       {"size_bytes", tensor.size_bytes},
-                       {"file", summary.files[tensor.file_index].name},
-                       {"offset_bytes", tensor.offset_bytes}});
+std::string left_out_text(const InspectSummary& summary) {
+  std::vector<std::string> names;
+  for (const InspectedTensor& tensor : summary.tensors) {
+    if (tensor.role == TensorRole::kLeftOut) {
+      names.push_back(printable(std::string_view(tensor.name)));
+    }
   }
-  return tensors;
+  return names.empty()
+             ? std::string()
+             : fmt::format("left out {}: {}\n", counted(names.size(), "tensor"), joined(names));
 }
 
 }  // namespace
@@ -115,42 +165,16 @@ std::string inspect_text(const InspectSummary& summary, std::string_view name,
                   format_bytes(summary.total_bytes()), counted(summary.tensors.size(), "tensor"),
                   counted(summary.files.size(), "file"));
   out += summary.kind == "checkpoint" ? "" : fmt::format("  {}", summary.kind);
-  if (!summary.architecture.empty()) {
-    out += fmt::format("  {}", printable(std::string_view(summary.architecture)));
-  }
-  std::vector<std::string> dtypes;
-  for (const auto& [dtype, total] : dtype_totals(summary)) {
-    dtypes.push_back(fmt::format("{} {} in {}", format::dtype_name(dtype),
-                                 format_bytes(total.bytes), counted(total.tensor_count, "tensor")));
-  }
-  out += fmt::format("\ndtypes   {}\n", fmt::join(dtypes, ", "));
+  out += architecture_text(summary) + "\n" + dtypes_text(summary);
   if (!summary.formats.empty()) {
     out += fmt::format("formats  {}\n", fmt::join(summary.formats, ", "));
   }
-  out += "\n" + group_table(summary);
+  out += ties_text(summary) + left_out_text(summary);
+  out += "\n" + (summary.kind == "pipeline" ? component_table(summary) : group_table(summary));
   if (!listed.empty()) {
     out += "\n" + tensor_table(summary, listed);
   }
   return out;
-}
-
-std::string inspect_json(const InspectSummary& summary, const std::vector<std::size_t>& listed) {
-  const Json document = {{"schema", "trash-panda/inspect/1"},
-                         {"path", summary.path.native()},
-                         {"kind", summary.kind},
-                         {"fingerprint", summary.fingerprint},
-                         {"architecture", summary.architecture},
-                         {"tensor_count", summary.tensors.size()},
-                         {"total_bytes", summary.total_bytes()},
-                         {"outside_bytes", summary.outside_bytes},
-                         {"outside_count", summary.outside_count},
-                         {"groups", groups_json(summary)},
-                         {"dtypes", dtypes_json(summary)},
-                         {"formats", summary.formats},
-                         {"files", files_json(summary)},
-                         {"tensors", tensors_json(summary, listed)},
-                         {"warnings", summary.warnings}};
-  return json_document(document);
 }
 
 }  // namespace trash_panda::cli

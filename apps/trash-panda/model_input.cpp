@@ -10,6 +10,7 @@
 #include "trash_panda/base/file.h"
 #include "trash_panda/base/units.h"
 #include "trash_panda/format/manifest.h"
+#include "trash_panda/format/pipeline.h"
 
 #include "environment.h"
 #include "pack_folder.h"
@@ -55,7 +56,13 @@ Result<std::filesystem::path> find_model(const Setting& model) {
     return std::unexpected(with_permission_hint(
         Error::from_errno(EACCES, fmt::format("can't open {}", printable(model.text)))));
   }
-  return format::resolve_model(model.text, hub_cache_environment());
+  TP_ASSIGN_OR_RETURN(std::filesystem::path path,
+                      format::resolve_model(model.text, hub_cache_environment()));
+  if (path.filename() != format::kPipelineFile) {
+    return path;
+  }
+  // A pipeline's index stands for its folder.
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
 Result<LoadedModel> load_model(const std::filesystem::path& path,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-TORCH_FREE = {"test_import.py", "test_names.py"}
+TORCH_FREE = {"test_documents.py", "test_import.py", "test_names.py"}
 
 if importlib.util.find_spec("torch"):
     import torch

@@ -216,6 +216,30 @@ TEST(FindWeightsPacked, RefusesEverySchemeByName) {
   }
 }
 
+TEST(FindWeightsPacked, TellsHowMuchOfTheModelIsOfTheScheme) {
+  SafetensorsBuilder builder;
+  for (const char* layer : {"a", "b", "c"}) {
+    const std::string name = layer;
+    builder.add_random(name + ".qweight", Dtype::kI32, {8, 32})
+        .add_random(name + ".qzeros", Dtype::kI32, {1, 4})
+        .add_random(name + ".scales", Dtype::kF16, {1, 32})
+        .add_random(name + ".g_idx", Dtype::kI32, {64});
+  }
+  builder.add_random("head.weight", Dtype::kBf16, {500, 64});
+  const std::string error = find(builder).error;
+  EXPECT_THAT(error, HasSubstr("weight a.weight is stored as GPTQ"));
+  EXPECT_THAT(error, HasSubstr("(3 weights of it, 3.07 kB of 68.1 kB)"));
+}
+
+TEST(FindWeightsPacked, CountsAWeightOnceHoweverManyCompanionsItHas) {
+  SafetensorsBuilder builder;
+  builder.add_random("x.weight", Dtype::kU8, {64, 1})
+      .add_random("x.weight.absmax", Dtype::kF32, {2})
+      .add_random("x.weight.quant_map", Dtype::kF32, {16})
+      .add_random("x.weight.quant_state.bitsandbytes__nf4", Dtype::kU8, {10});
+  EXPECT_THAT(find(builder).error, HasSubstr("(1 weight of it, 64 B of "));
+}
+
 SafetensorsBuilder with_scale(const Shape& weight, const std::string& name, Dtype dtype,
                               const Shape& shape) {
   SafetensorsBuilder builder;

@@ -57,6 +57,12 @@ struct Weight {
   [[nodiscard]] std::string scale_name() const { return name + "_scale"; }
 };
 
+/// A stored scale that holds a value which is seldom meant.
+struct SpecialScale {
+  std::size_t tensor_index;  ///< Of the scale, into Checkpoint::tensors().
+  std::string_view kind;     ///< @see special_scale_value
+};
+
 /// Every tensor of a checkpoint in exactly one place: a weight, the scale of one, or ignored.
 struct WeightTable {
   std::vector<Weight> weights;       ///< In the order of Checkpoint::tensors().
@@ -65,6 +71,9 @@ struct WeightTable {
   std::vector<std::string> formats;   ///< Storage conventions found, most bytes first, such as
                                       ///< "fp8 (scale per tensor)" or "bf16".
   std::vector<std::string> warnings;  ///< One line each, naming the tensors.
+  /// Whether the scales were few enough that all their values were looked at.
+  bool are_scale_values_checked = false;
+  std::vector<SpecialScale> special_scales;  ///< Those found; the warnings name the first few.
 };
 
 /// Recognises the storage convention of every weight and pairs it with its scale.
@@ -94,7 +103,23 @@ Result<void> read_scale_part(const Checkpoint& checkpoint, const WeightScale& sc
 /// Says whether scales hold a value that is seldom meant: "NaN", "infinite", "unset (the lowest
 /// F32)" as vLLM leaves it, "negative" or "zero"; the gravest, or empty when there is none.
 ///
-/// find_weights() warns of them where the scales are few; who reads larger ones calls this.
+/// find_weights() warns of them where the scales are few; find_special_scales() reads any number.
 [[nodiscard]] std::string_view special_scale_value(std::span<const float> scales);
+
+/// Looks at every value of every scale, however many there are, in bounded memory.
+///
+/// @return In the order of the weights.
+Result<std::vector<SpecialScale>> find_special_scales(const Checkpoint& checkpoint,
+                                                      const std::vector<Weight>& weights);
+
+/// A line for each kind of special value, naming the first scales that have it.
+[[nodiscard]] std::vector<std::string> special_scale_warnings(
+    const Checkpoint& checkpoint, const std::vector<SpecialScale>& special);
+
+/// What a weight is stored as, for people: "bf16", "fp8 (scale per tensor)", "fp8 (no scale)".
+///
+/// @param granularity  Nothing where it has no scale.
+[[nodiscard]] std::string storage_name(Dtype dtype, std::optional<Granularity> granularity,
+                                       const Shape& block_shape);
 
 }  // namespace trash_panda::format

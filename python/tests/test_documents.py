@@ -1,0 +1,96 @@
+"""What the command line says with --json, against the schemas that programs rely on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from conftest import find_cli
+from safetensors.numpy import save_file
+
+ROOT = Path(__file__).parents[2]
+CASES = ROOT.parent / "shared" / "cases"
+
+
+def validator(name: str) -> jsonschema.Draft202012Validator:
+    schema = json.loads((ROOT / "schemas" / f"{name}.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def run_json(*arguments: str | Path) -> tuple[int, Any]:
+    """The exit code with the document: that on stdout, or of a failure the one on stderr."""
+    command = [find_cli(), "--json", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    text = done.stdout if done.returncode == 0 else done.stderr.splitlines()[-1]
+    return done.returncode, json.loads(text)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    half = np.ones((8, 8), dtype=np.float16)
+    tensors = {f"layers.{block}.up.weight": half for block in range(3)} | {"head.weight": half}
+    path = tmp_path / "model.safetensors"
+    save_file(tensors, path)
+    return path
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, model: Path) -> Path:
+    root = tmp_path / "pipeline"
+    for name in ("unet", "scheduler", "broken"):
+        (root / name).mkdir(parents=True)
+    (root / "unet" / "diffusion_pytorch_model.safetensors").symlink_to(model)
+    (root / "broken" / "model.safetensors").write_bytes(b"short")
+    index = {name: ["diffusers", "Class"] for name in ("unet", "scheduler", "broken", "absent")}
+    (root / "model_index.json").write_text(json.dumps({"_class_name": "Pipe", **index}))
+    return root
+
+
+def test_each_command_keeps_to_its_schema(model: Path, tmp_path: Path) -> None:
+    pack = tmp_path / "pack"
+    for name, arguments in (
+        ("inspect", ("inspect", model, "--tensors")),
+        ("plan", ("plan", model)),
+        ("repack", ("repack", model, "-o", pack)),
+        ("inspect", ("inspect", pack, "--tensors")),
+        ("verify", ("verify", pack)),
+        ("version", ("version",)),
+    ):
+        exit_code, document = run_json(*arguments)
+        assert exit_code == 0, document
+        validator(name).validate(document)
+    validator("manifest").validate(json.loads((pack / "manifest.json").read_text()))
+
+
+def test_a_pipeline_keeps_to_the_schema_of_inspect(pipeline: Path) -> None:
+    exit_code, document = run_json("inspect", pipeline)
+    assert exit_code == 0, document
+    validator("inspect").validate(document)
+    assert [component["name"] for component in document["components"]] == [
+        "unet",
+        "scheduler",
+        "broken",
+        "absent",
+    ]
+
+
+def test_failures_keep_to_theirs(tmp_path: Path) -> None:
+    for arguments in (("inspect", tmp_path / "absent"), ("plan",), ("verify", tmp_path)):
+        exit_code, document = run_json(*arguments)
+        assert exit_code != 0
+        validator("error").validate(document)
+
+
+@pytest.mark.skipif(not CASES.exists(), reason="no folder of shared cases")
+def test_every_shared_case_keeps_to_them() -> None:
+    documents, errors = validator("inspect"), validator("error")
+    for case in json.loads((CASES / "manifest.json").read_text()):
+        exit_code, document = run_json("inspect", CASES / case["entry"], "--tensors")
+        found = (documents if exit_code == 0 else errors).iter_errors(document)
+        assert not list(found), case["id"]
