@@ -227,7 +227,8 @@ Result<void> CheckpointBuilder::add_index(const fs::path& index_path) {
     }
     std::string text(file.size_bytes(), '\0');
     TP_RETURN_IF_ERROR(file.read_exact_at(0, std::as_writable_bytes(std::span(text))));
-    TP_ASSIGN_OR_RETURN(const IndexFile index, IndexFile::parse(std::move(text), shards_of(index_path)));
+    TP_ASSIGN_OR_RETURN(const IndexFile index,
+                        IndexFile::parse(std::move(text), shards_of(index_path)));
     const fs::path folder = index_path.parent_path();
     TP_RETURN_IF_ERROR(check_shards_exist(folder, index));
     checkpoint_.tensors_.reserve(index.entries().size());

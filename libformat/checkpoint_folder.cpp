@@ -21,8 +21,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kEnding = ".safetensors";
-constexpr std::string_view kIndexInfix = ".safetensors.index.";
+/// How the files of one format are named.
+struct FolderFormat {
+  std::string_view ending;
+  std::string_view index_infix;
+  std::string_view stem_ending;  ///< Of the names before that; empty where any will do.
+};
+
+/// The preferred one first. Folders have many a .bin that is none: an optimizer's state, arguments.
+constexpr std::array<FolderFormat, 2> kFolderFormats = {
+    FolderFormat{".safetensors", ".safetensors.index.", ""},
+    FolderFormat{".bin", ".bin.index.", "pytorch_model"},
+};
 
 /// Names that libraries look for, the preferred one first.
 /// @see transformers SAFE_WEIGHTS_NAME, diffusers SAFETENSORS_WEIGHTS_NAME
@@ -98,15 +108,15 @@ std::string take_late_variant(std::string& stem) {
   return variant;
 }
 
-std::optional<FileName> parse_file_name(const std::string& name) {
+std::optional<FileName> parse_file_name(const std::string& name, const FolderFormat& format) {
   FileName parsed;
-  const std::size_t index = name.find(kIndexInfix);
+  const std::size_t index = name.find(format.index_infix);
   if (index != std::string::npos && name.ends_with("json")) {
     parsed.is_index = true;
     parsed.stem = name.substr(0, index);
     parsed.variant = take_variant(parsed.stem);
     // model.safetensors.index.fp16.json: the variant stands after the word.
-    const std::string_view rest = std::string_view(name).substr(index + kIndexInfix.size());
+    const std::string_view rest = std::string_view(name).substr(index + format.index_infix.size());
     if (rest.size() > 5 && rest[rest.size() - 5] == '.') {
       parsed.variant = rest.substr(0, rest.size() - 5);
     } else if (rest != "json") {
@@ -114,10 +124,10 @@ std::optional<FileName> parse_file_name(const std::string& name) {
     }
     return parsed;
   }
-  if (!name.ends_with(kEnding) || name.size() == kEnding.size()) {
+  if (!name.ends_with(format.ending) || name.size() == format.ending.size()) {
     return std::nullopt;
   }
-  parsed.stem = name.substr(0, name.size() - kEnding.size());
+  parsed.stem = name.substr(0, name.size() - format.ending.size());
   std::string late_variant = take_late_variant(parsed.stem);
   parsed.number = take_part_number(parsed.stem);
   parsed.variant = late_variant.empty() ? take_variant(parsed.stem) : std::move(late_variant);
@@ -143,11 +153,35 @@ struct Group {
   }
 };
 
+using Groups = std::map<std::pair<std::string, std::string>, Group>;
+
 struct FolderContent {
-  std::map<std::pair<std::string, std::string>, Group> groups;  ///< By stem and variant.
-  std::vector<std::string> files;                               ///< All, sorted.
-  std::vector<std::string> folders;                             ///< Sorted.
+  const FolderFormat* format = nullptr;
+  Groups groups;                     ///< Of that format, by stem and variant.
+  std::vector<std::string> files;    ///< All, sorted.
+  std::vector<std::string> folders;  ///< Sorted.
 };
+
+Groups group_files(const std::vector<std::string>& files, const FolderFormat& format) {
+  Groups groups;
+  for (const std::string& name : files) {
+    const std::optional<FileName> parsed = parse_file_name(name, format);
+    if (!parsed || !parsed->stem.ends_with(format.stem_ending)) {
+      continue;
+    }
+    Group& group = groups[{parsed->stem, parsed->variant}];
+    group.stem = parsed->stem;
+    group.variant = parsed->variant;
+    if (parsed->is_index) {
+      group.index = name;
+    } else if (parsed->number) {
+      group.shards[parsed->number->count][parsed->number->part] = name;
+    } else {
+      group.single = name;
+    }
+  }
+  return groups;
+}
 
 Result<FolderContent> list_folder(const fs::path& folder) {
   FolderContent content;
@@ -163,20 +197,11 @@ Result<FolderContent> list_folder(const fs::path& folder) {
   }
   std::ranges::sort(content.files);
   std::ranges::sort(content.folders);
-  for (const std::string& name : content.files) {
-    const std::optional<FileName> parsed = parse_file_name(name);
-    if (!parsed) {
-      continue;
-    }
-    Group& group = content.groups[{parsed->stem, parsed->variant}];
-    group.stem = parsed->stem;
-    group.variant = parsed->variant;
-    if (parsed->is_index) {
-      group.index = name;
-    } else if (parsed->number) {
-      group.shards[parsed->number->count][parsed->number->part] = name;
-    } else {
-      group.single = name;
+  for (const FolderFormat& format : kFolderFormats) {
+    content.format = &format;
+    content.groups = group_files(content.files, format);
+    if (!content.groups.empty()) {
+      break;
     }
   }
   return content;
@@ -209,6 +234,11 @@ std::vector<std::string> component_folders(const fs::path& folder, const FolderC
   return components;
 }
 
+bool has_torch_ending(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kEndings = {".bin", ".pt", ".pth", ".ckpt"};
+  return std::ranges::any_of(kEndings, [name](auto ending) { return name.ends_with(ending); });
+}
+
 /// Says what is in a folder that has no checkpoint of its own.
 Error no_checkpoint(const fs::path& folder, const FolderContent& content) {
   const std::vector<std::string> components = component_folders(folder, content);
@@ -227,16 +257,13 @@ Error no_checkpoint(const fs::path& folder, const FolderContent& content) {
         .with_reason("pipeline")
         .with_hint(fmt::format("name one of them: {}", list_names(paths)));
   }
-  constexpr std::array<std::string_view, 6> kPickles = {".bin",  ".pt",  ".pth",
-                                                        ".ckpt", ".pkl", ".msgpack"};
   for (const std::string& name : content.files) {
-    const bool is_gguf = name.ends_with(".gguf");
-    if (is_gguf || std::ranges::any_of(kPickles, [&](auto end) { return name.ends_with(end); })) {
+    if (name.ends_with(".gguf") || has_torch_ending(name)) {
       return Error(ErrorCode::kUnsupported,
                    fmt::format("{} holds no safetensors checkpoint, but {}", printable(folder),
                                printable(name)))
-          .with_reason(is_gguf ? "gguf" : "pickle")
-          .with_hint("get or make the safetensors version of this checkpoint");
+          .with_reason(name.ends_with(".gguf") ? "gguf" : "pickle")
+          .with_hint(fmt::format("name that file if it is meant: {}", printable(folder / name)));
     }
   }
   return Error(ErrorCode::kMissing,
@@ -340,6 +367,11 @@ Result<FolderChoice> choose_in_folder(const fs::path& folder) {
   }
   TP_ASSIGN_OR_RETURN(const Group* group, choose_group(folder, content));
   FolderChoice choice;
+  if (content.format != kFolderFormats.data()) {
+    choice.notes.push_back(
+        fmt::format("the folder has no safetensors files: {} is read, executing nothing in it",
+                    printable(std::string_view(group->name()))));
+  }
   if (!group->index.empty()) {
     // transformers takes the single file where both exist; vLLM, SGLang and others follow the
     // index. So do we: the index is what publishers keep up to date with its shards.

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "pickle_globals.h"
+
 namespace trash_panda::format {
 
 namespace {
@@ -13,9 +15,8 @@ namespace {
 using namespace std::string_view_literals;
 
 constexpr std::string_view kNotSafetensors = "not_safetensors";
-constexpr std::string_view kConvertPickle =
-    "convert it in a sandbox you trust: torch.load(..., weights_only=True), then "
-    "safetensors.torch.save_file()";
+constexpr std::string_view kRenamePickle =
+    "if it is a torch checkpoint, name it .pt: its tensors are then read, executing nothing";
 constexpr std::string_view kDownloadAgain = "download the file itself again";
 
 struct Magic {
@@ -32,11 +33,11 @@ constexpr std::array kMagics = {
     Magic{"# xet version"sv,
           {"a Xet pointer, not the file that it stands for", kNotSafetensors, kDownloadAgain}},
     Magic{"PK\x03\x04"sv,
-          {"a zip archive, in which torch.save() keeps a pickle", "pickle", kConvertPickle}},
-    Magic{"\x80\x02"sv, {"a Python pickle", "pickle", kConvertPickle}},
-    Magic{"\x80\x03"sv, {"a Python pickle", "pickle", kConvertPickle}},
-    Magic{"\x80\x04"sv, {"a Python pickle", "pickle", kConvertPickle}},
-    Magic{"\x80\x05"sv, {"a Python pickle", "pickle", kConvertPickle}},
+          {"a zip archive, in which torch.save() keeps a pickle", "pickle", kRenamePickle}},
+    Magic{"\x80\x02"sv, {"a Python pickle", "pickle", kRenamePickle}},
+    Magic{"\x80\x03"sv, {"a Python pickle", "pickle", kRenamePickle}},
+    Magic{"\x80\x04"sv, {"a Python pickle", "pickle", kRenamePickle}},
+    Magic{"\x80\x05"sv, {"a Python pickle", "pickle", kRenamePickle}},
     Magic{"GGUF"sv,
           {"a GGUF file", "gguf", "get the model's safetensors files, which GGUF was made from"}},
     Magic{
@@ -58,7 +59,7 @@ constexpr ForeignFormat kJson = {"JSON text without the 8 bytes of length in fro
 constexpr ForeignFormat kText = {"plain text, such as an error message of a download",
                                  kNotSafetensors, kDownloadAgain};
 constexpr ForeignFormat kTar = {"a tar archive, as old versions of torch.save() wrote them",
-                                "pickle", kConvertPickle};
+                                "pickle", kConvertPickleHint};
 
 /// Where a tar header has its magic. @see POSIX ustar
 constexpr std::size_t kTarMagicOffset = 257;

@@ -129,8 +129,8 @@ Result<fs::path> resolve_model(std::string_view argument, const HubCacheEnvironm
     return std::unexpected(
         Error(ErrorCode::kMissing, fmt::format("{} does not exist", printable(path)))
             .with_reason("no_path")
-            .with_hint("a model is a .safetensors file, a folder, an index, a pack or "
-                       "org/name[@revision][:subfolder] of the Hugging Face cache"));
+            .with_hint("a model is a .safetensors file, a torch checkpoint, a folder, an index, a "
+                       "pack or org/name[@revision][:subfolder] of the Hugging Face cache"));
   }
   const fs::path repository = cache_folder(environment) / repository_folder(name->repository);
   if (!fs::is_directory(repository, ignored)) {

@@ -35,6 +35,12 @@ class PickleMachine {
   static Result<PickleGraph> run(std::span<const std::byte> bytes);
 
  private:
+  /// Most values that one pickle may hold at a time, of 16 bytes each: a state dict has some 20 per
+  /// tensor.
+  static constexpr std::uint64_t kValuesMax = 8'000'000;
+  /// What a container costs beside its items, in values.
+  static constexpr std::uint64_t kContainerValues = 2;
+
   using Handler = Result<void> (PickleMachine::*)();
   struct Opcode {
     std::string_view name;

@@ -23,7 +23,7 @@ namespace {
 /// What the first pickle holds behind its protocol: LONG1 of 0x1950a86a20f9469cfc6c, STOP.
 constexpr std::string_view kMagicPickle = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
 constexpr std::uint64_t kMagicOffsetBytes = 2;
-constexpr std::uint64_t kFirstReadBytes = kMiB;
+constexpr std::uint64_t kFirstPickleBytes = kMiB;
 /// How much more is read each time that the pickles turn out to be longer.
 constexpr std::uint64_t kReadGrowth = 4;
 constexpr std::uint64_t kCountBytes = 8;
@@ -53,7 +53,7 @@ bool is_big_endian(const PickleGraph& graph) {
   return false;
 }
 
-Result<LegacyHead> parse_head(std::span<const std::byte> bytes) {
+Result<LegacyHead> parse_legacy_head(std::span<const std::byte> bytes) {
   std::uint64_t at_bytes = kMagicOffsetBytes + kMagicPickle.size();
   TP_RETURN_IF_ERROR(next_pickle(bytes, at_bytes));  // The protocol's version: 1001, ever since.
   TP_ASSIGN_OR_RETURN(const PickleGraph machine, next_pickle(bytes, at_bytes));
@@ -141,15 +141,15 @@ Result<void> check_located(const TorchState& state, std::span<const std::uint64_
 
 Result<FileContents> read_torch_legacy(const File& file, Checksum& fingerprint) {
   std::vector<std::byte> bytes;
-  std::uint64_t wanted_bytes = kFirstReadBytes;
+  std::uint64_t wanted_bytes = kFirstPickleBytes;
   for (;;) {
     bytes.resize(std::min({wanted_bytes, file.size_bytes(), kPickleBytesMax}));
     TP_RETURN_IF_ERROR(file.read_exact_at(0, bytes));
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     const bool is_torch =
         text.size() > kMagicOffsetBytes && text.substr(kMagicOffsetBytes).starts_with(kMagicPickle);
-    Result<LegacyHead> head =
-        is_torch ? parse_head(bytes) : Result<LegacyHead>(std::unexpected(other_pickle(bytes)));
+    Result<LegacyHead> head = is_torch ? parse_legacy_head(bytes)
+                                       : Result<LegacyHead>(std::unexpected(other_pickle(bytes)));
     if (head) {
       fingerprint.update(std::span(bytes).first(head->end_bytes));
       TP_ASSIGN_OR_RETURN(const auto offsets, locate_storages(file, *head));

@@ -23,9 +23,13 @@ namespace trash_panda::format {
 namespace {
 
 /// Keys under which training programs keep the weights beside other things.
-/// @see Lightning ("state_dict"), DeepSpeed ("module"), timm, BasicSR ("params")
-constexpr std::array<std::string_view, 7> kWrapperKeys = {
-    "state_dict", "model_state_dict", "model", "module", "params", "params_ema", "net"};
+/// @see Lightning ("state_dict"), DeepSpeed ("module"), BasicSR ("params")
+constexpr std::array<std::string_view, 6> kWrapperKeys = {
+    "state_dict", "model_state_dict", "model", "module", "params", "params_ema"};
+
+/// What the keys of a training program's own tensors contain, which are no weights.
+constexpr std::array<std::string_view, 5> kTrainingWords = {"optim", "sched", "scaler", "rng",
+                                                            "random"};
 
 /// Deepest nesting of dicts that is followed; circles end here.
 constexpr std::size_t kNestingMax = 32;
@@ -116,6 +120,23 @@ struct Member {
   std::string_view key;  ///< Empty for a key that is no string.
   PickleValue value;
   std::uint64_t tensor_count = 0;
+  bool has_large_tensor = false;  ///< Of more than one element.
+
+  void count(const PickleGraph& graph, const PickleValue& found) {
+    if (found.kind == PickleKind::kTensor) {
+      ++tensor_count;
+      has_large_tensor =
+          has_large_tensor ||
+          std::ranges::any_of(graph.values(graph.tensors[found.payload].shape),
+                              [](const PickleValue& size) { return size.payload > 1; });
+    }
+  }
+  /// Whether it may be weights, and not a counter or the state of an optimizer.
+  [[nodiscard]] bool may_be_weights() const {
+    return has_large_tensor && std::ranges::none_of(kTrainingWords, [this](std::string_view word) {
+             return key.find(word) != std::string_view::npos;
+           });
+  }
 };
 
 Result<std::vector<Member>> list_members(const PickleGraph& graph, StateWalker& walker) {
@@ -126,14 +147,12 @@ Result<std::vector<Member>> list_members(const PickleGraph& graph, StateWalker& 
     if (values[i].kind == PickleKind::kString) {
       member.key = graph.string(values[i]);
     }
-    const auto count = [&member](std::string_view, const PickleValue& value) -> Result<void> {
-      member.tensor_count += value.kind == PickleKind::kTensor ? 1 : 0;
-      return {};
-    };
-    if (member.value.kind == PickleKind::kTensor) {
-      member.tensor_count = 1;
-    } else if (is_container(member.value)) {
-      TP_RETURN_IF_ERROR(walker.walk(member.value, count));
+    member.count(graph, member.value);
+    if (is_container(member.value)) {
+      TP_RETURN_IF_ERROR(walker.walk(member.value, [&](std::string_view, const PickleValue& value) {
+        member.count(graph, value);
+        return Result<void>();
+      }));
     }
     members.push_back(member);
   }
@@ -156,45 +175,35 @@ std::string list_keys(const std::vector<std::string>& names) {
 Result<PickleValue> choose_state_dict(const PickleGraph& graph, std::vector<std::string>& notes) {
   StateWalker walker(graph);
   TP_ASSIGN_OR_RETURN(const std::vector<Member> members, list_members(graph, walker));
-  std::vector<const Member*> wrapped;
-  std::vector<std::string> keys;
-  for (const Member& member : members) {
-    if (member.value.kind == PickleKind::kDict && member.tensor_count > 0 &&
-        std::ranges::find(kWrapperKeys, member.key) != kWrapperKeys.end()) {
-      wrapped.push_back(&member);
-      keys.emplace_back(member.key);
-    }
-  }
-  if (wrapped.empty()) {
+  const auto is_wrapped = [](const Member& member) {
+    return member.value.kind == PickleKind::kDict && member.tensor_count > 0 &&
+           std::ranges::find(kWrapperKeys, member.key) != kWrapperKeys.end();
+  };
+  const auto wrapped = std::ranges::find_if(members, is_wrapped);
+  if (wrapped == members.end()) {
     return graph.root;
-  }
-  if (wrapped.size() > 1) {
-    return std::unexpected(
-        refused_pickle(fmt::format("it holds weights under {} keys, and only one can be meant: {}",
-                                   wrapped.size(), list_keys(keys)))
-            .with_hint("save the one that is meant to a file of its own"));
   }
   std::vector<std::string> others;
   std::uint64_t other_tensors = 0;
   for (const Member& member : members) {
-    if (&member == wrapped.front()) {
+    if (&member == &*wrapped) {
       continue;
     }
-    if (member.value.kind == PickleKind::kTensor) {
+    if (member.may_be_weights()) {
       return std::unexpected(
-          refused_pickle(fmt::format("it holds weights both under {} and beside it: {}",
-                                     quote_name(keys.front()), quote_name(member.key)))
-              .with_hint("save those that are meant to a file of its own"));
+          refused_pickle(fmt::format("it holds weights both under {} and under {}",
+                                     quote_name(wrapped->key), quote_name(member.key)))
+              .with_hint("save those that are meant to a file of their own"));
     }
     others.emplace_back(member.key);
     other_tensors += member.tensor_count;
   }
-  std::string note = fmt::format("the weights are those under {}", quote_name(keys.front()));
+  std::string note = fmt::format("the weights are those under {}", quote_name(wrapped->key));
   if (!others.empty()) {
     note += fmt::format("; left out with {} tensors: {}", other_tensors, list_keys(others));
   }
   notes.push_back(std::move(note));
-  return wrapped.front()->value;
+  return wrapped->value;
 }
 
 Result<void> check_tensor_name(std::string_view name) {

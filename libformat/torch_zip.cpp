@@ -43,8 +43,8 @@ Result<std::string> find_root(const ZipDirectory& zip) {
 }
 
 /// The bytes of an entry that is stored as it is.
-Result<std::vector<std::byte>> read_entry(const File& file, const ZipEntry& entry,
-                                          std::uint64_t limit_bytes) {
+Result<std::vector<std::byte>> read_stored_entry(const File& file, const ZipEntry& entry,
+                                                 std::uint64_t limit_bytes) {
   if (!entry.is_stored || entry.size_bytes > limit_bytes) {
     return std::unexpected(refused_pickle(
         entry.is_stored ? fmt::format("{} has {} bytes, more than the limit of {}",
@@ -64,7 +64,7 @@ Result<void> check_byte_order(const File& file, const ZipDirectory& zip, const s
   if (entry == nullptr) {
     return {};
   }
-  TP_ASSIGN_OR_RETURN(const auto bytes, read_entry(file, *entry, kWordBytesMax));
+  TP_ASSIGN_OR_RETURN(const auto bytes, read_stored_entry(file, *entry, kWordBytesMax));
   const std::string_view order(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (order == "little") {
     return {};
@@ -125,7 +125,7 @@ Result<FileContents> read_torch_zip(const File& file, Checksum& fingerprint) {
   }
   TP_RETURN_IF_ERROR(check_byte_order(file, zip, root));
   const ZipEntry* pickle_entry = zip.find(root + std::string(kPickleEntry));
-  TP_ASSIGN_OR_RETURN(const auto pickle, read_entry(file, *pickle_entry, kPickleBytesMax));
+  TP_ASSIGN_OR_RETURN(const auto pickle, read_stored_entry(file, *pickle_entry, kPickleBytesMax));
   fingerprint.update(pickle);
   TP_ASSIGN_OR_RETURN(TorchState state, parse_torch_pickle(pickle));
   const std::vector<bool> is_used = used_storages(state);

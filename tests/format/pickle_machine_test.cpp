@@ -162,7 +162,7 @@ TEST(PickleMachine, TakesTheStorageItself) {
 }
 
 TEST(PickleMachine, NeedsMemoryInProportionOnly) {
-  // Lists of lists of one list: 2^n items if each were copied.
+  // Pairs of pairs of one list: 2^n items if each were copied.
   std::string doubling = "](NNe";
   for (int i = 0; i < 60; ++i) {
     doubling += "2\x86";

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -86,7 +87,7 @@ std::vector<float> values_of(const Checkpoint& checkpoint, const std::string& na
   return values;
 }
 
-std::vector<std::string> names_of(const Checkpoint& checkpoint) {
+std::vector<std::string> stored_names(const Checkpoint& checkpoint) {
   std::vector<std::string> names;
   for (const TensorRecord& tensor : checkpoint.tensors()) {
     names.push_back(tensor.name);
@@ -99,7 +100,7 @@ TEST(TorchCheckpoint, ReadsAStateDict) {
       views({{"blocks.0.weight", view({2, 3}, {3, 1})}, {"blocks.0.bias", view({4}, {1}, 6)}}));
   const auto checkpoint = file.open();
   ASSERT_TRUE(checkpoint) << checkpoint.error().to_string();
-  EXPECT_THAT(names_of(*checkpoint), ElementsAre("blocks.0.weight", "blocks.0.bias"));
+  EXPECT_THAT(stored_names(*checkpoint), ElementsAre("blocks.0.weight", "blocks.0.bias"));
   EXPECT_EQ(checkpoint->tensors()[0].dtype, Dtype::kF32);
   EXPECT_THAT(checkpoint->tensors()[0].shape, ElementsAre(2, 3));
   EXPECT_THAT(checkpoint->tensors()[0].strides, ElementsAre());
@@ -210,7 +211,7 @@ TEST(TorchCheckpoint, UnwrapsWhatTrainingProgramsSave) {
                            .storage("0", counting_bytes()));
   const auto checkpoint = file.open();
   ASSERT_TRUE(checkpoint) << checkpoint.error().to_string();
-  EXPECT_THAT(names_of(*checkpoint), ElementsAre("layer.weight"));
+  EXPECT_THAT(stored_names(*checkpoint), ElementsAre("layer.weight"));
   ASSERT_EQ(checkpoint->notes().size(), 1U);
   EXPECT_THAT(checkpoint->notes()[0], HasSubstr("under \"state_dict\""));
   EXPECT_THAT(checkpoint->notes()[0],
@@ -226,26 +227,27 @@ TEST(TorchCheckpoint, KeepsOtherDictsAsPartsOfNames) {
           .storage("0", counting_bytes()));
   const auto checkpoint = file.open();
   ASSERT_TRUE(checkpoint) << checkpoint.error().to_string();
-  EXPECT_THAT(names_of(*checkpoint), ElementsAre("unet.weight", "vae.0"));
+  EXPECT_THAT(stored_names(*checkpoint), ElementsAre("unet.weight", "vae.0"));
   EXPECT_THAT(checkpoint->notes(),
               ElementsAre("2 values that are no tensors are left out: \"vae.1\", \"step\""));
 }
 
 TEST(TorchCheckpoint, RefusesToGuessWhichWeightsAreMeant) {
   const std::string weights = dict(text("weight") + view({2}, {1}).pickled());
-  const Error two =
-      TorchFile(TorchBuilder()
-                    .root(dict(text("params") + weights + text("params_ema") + weights))
-                    .storage("0", counting_bytes()))
-          .error();
-  EXPECT_EQ(two.reason(), "pickle");
-  EXPECT_THAT(two.message(), HasSubstr("\"params\", \"params_ema\""));
-  const Error beside =
-      TorchFile(TorchBuilder()
-                    .root(dict(text("model") + weights + text("loose") + view({2}, {1}).pickled()))
-                    .storage("0", counting_bytes()))
-          .error();
-  EXPECT_THAT(beside.message(), HasSubstr("under \"model\" and beside it: \"loose\""));
+  const auto message = [&](const std::string& items) {
+    const TorchFile file(TorchBuilder().root(dict(items)).storage("0", counting_bytes()));
+    const Error error = file.error();
+    return fmt::format("[{}] {}", error.reason(), error.message());
+  };
+  EXPECT_THAT(message(text("params") + weights + text("params_ema") + weights),
+              HasSubstr("both under \"params\" and under \"params_ema\""));
+  EXPECT_THAT(message(text("ema") + weights + text("state_dict") + weights),
+              HasSubstr("both under \"state_dict\" and under \"ema\""));
+  EXPECT_THAT(message(text("model") + weights + text("loose") + view({2}, {1}).pickled()),
+              HasSubstr("[pickle]"));
+  // A counter beside them is none.
+  EXPECT_EQ(message(text("model") + weights + text("step") + view({1}, {1}).pickled()),
+            "[] opened");
 }
 
 TEST(TorchCheckpoint, RefusesTensorsThatReachPastTheirStorage) {
