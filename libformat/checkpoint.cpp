@@ -1,11 +1,14 @@
 #include "trash_panda/format/checkpoint.h"
 
+#include <algorithm>
 #include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "checkpoint_builder.h"
 #include "checkpoint_folder.h"
+#include "gguf_file.h"
 #include "header_layout.h"
 #include "strided_read.h"
 
@@ -50,9 +53,17 @@ Result<Checkpoint> Checkpoint::open(const fs::path& where) {
   } else if (path.extension() == ".json") {
     TP_RETURN_IF_ERROR(builder.add_index(path));
   } else {
-    TP_RETURN_IF_ERROR(builder.add_file(path, path.filename().string()));
+    TP_ASSIGN_OR_RETURN(const std::vector<fs::path> parts, list_gguf_parts(path));
+    for (const fs::path& part : parts) {
+      TP_RETURN_IF_ERROR(builder.add_file(part, part.filename().string()));
+    }
   }
   return builder.finish();
+}
+
+bool Checkpoint::is_gguf() const {
+  return std::ranges::any_of(
+      files_, [](const CheckpointFile& file) { return file.kind == FileKind::kGguf; });
 }
 
 std::optional<std::size_t> Checkpoint::find(std::string_view name) const {

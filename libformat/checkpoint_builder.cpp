@@ -14,6 +14,7 @@
 
 #include "file_format.h"
 #include "file_sniff.h"
+#include "gguf_file.h"
 #include "header_layout.h"
 #include "header_parser.h"
 
@@ -97,7 +98,9 @@ Result<FileContents> CheckpointBuilder::read_contents(const File& file, std::str
   const std::string frame = fmt::format("{}\n{}\n{}\n", name.size(), name, file.size_bytes());
   fingerprint_.update(std::as_bytes(std::span(frame)));
   if (const FileFormat* format = find_file_format(file.path(), head)) {
-    return format->read(file, fingerprint_);
+    TP_ASSIGN_OR_RETURN(FileContents contents, format->read(file, fingerprint_));
+    contents.kind = format->kind;
+    return contents;
   }
   return read_safetensors(file, head_bytes);
 }
@@ -148,7 +151,8 @@ Result<void> CheckpointBuilder::add_file(const fs::path& path, std::string_view 
                                 .path = path,
                                 .size_bytes = file.size_bytes(),
                                 .data_offset_bytes = contents->data_offset_bytes,
-                                .metadata = std::move(contents->metadata)});
+                                .metadata = std::move(contents->metadata),
+                                .kind = contents->kind});
   checkpoint_.open_files_.push_back(std::move(file));
   return {};
 }
@@ -263,6 +267,9 @@ void CheckpointBuilder::merge_ties() {
 }
 
 Result<Checkpoint> CheckpointBuilder::finish() {
+  if (checkpoint_.is_gguf()) {
+    TP_RETURN_IF_ERROR(check_gguf_parts(checkpoint_.files_, checkpoint_.tensors_.size()));
+  }
   const auto name_at = [&](std::size_t i) {
     return std::string_view(checkpoint_.tensors_[i].name);
   };

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "trash_panda/format/checkpoint.h"
 #include "trash_panda/format/tensor_record.h"
 
 namespace trash_panda::format {
@@ -13,8 +14,9 @@ namespace trash_panda::format {
 struct FileContents {
   std::vector<TensorRecord> tensors;  ///< By offset; `file_index` is set by who asked.
   std::map<std::string, std::string> metadata;
-  std::uint64_t data_offset_bytes = 0;  ///< Where the first tensor may start.
-  std::vector<std::string> notes;       ///< Remarks for the user, one line each.
+  std::uint64_t data_offset_bytes = 0;     ///< Where the first tensor may start.
+  std::vector<std::string> notes;          ///< Remarks for the user, one line each.
+  FileKind kind = FileKind::kSafetensors;  ///< Set by who asked.
 };
 
 }  // namespace trash_panda::format

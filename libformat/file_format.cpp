@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "gguf_file.h"
 #include "torch_file.h"
 
 namespace trash_panda::format {
@@ -14,11 +15,12 @@ using namespace std::string_view_literals;
 /// One line a format. @see file_sniff.cpp for where the magic numbers are from
 const std::vector<FileFormat>& file_formats() {
   static const std::vector<FileFormat> formats = {
-      {.magic = "PK\x03\x04"sv, .read = read_torch_zip},
-      {.magic = "\x80\x02"sv, .read = read_torch_legacy},
-      {.magic = "\x80\x03"sv, .read = read_torch_legacy},
-      {.magic = "\x80\x04"sv, .read = read_torch_legacy},
-      {.magic = "\x80\x05"sv, .read = read_torch_legacy},
+      {.kind = FileKind::kGguf, .magic = "GGUF"sv, .ending = ".gguf"sv, .read = read_gguf_file},
+      {.kind = FileKind::kTorch, .magic = "PK\x03\x04"sv, .read = read_torch_zip},
+      {.kind = FileKind::kTorch, .magic = "\x80\x02"sv, .read = read_torch_legacy},
+      {.kind = FileKind::kTorch, .magic = "\x80\x03"sv, .read = read_torch_legacy},
+      {.kind = FileKind::kTorch, .magic = "\x80\x04"sv, .read = read_torch_legacy},
+      {.kind = FileKind::kTorch, .magic = "\x80\x05"sv, .read = read_torch_legacy},
   };
   return formats;
 }
@@ -32,8 +34,10 @@ const FileFormat* find_file_format(const std::filesystem::path& path,
   }
   const std::string_view bytes(reinterpret_cast<const char*>(head.data()), head.size());
   const std::vector<FileFormat>& formats = file_formats();
-  const auto found = std::ranges::find_if(
-      formats, [bytes](const FileFormat& format) { return bytes.starts_with(format.magic); });
+  const auto found = std::ranges::find_if(formats, [&](const FileFormat& format) {
+    return bytes.starts_with(format.magic) ||
+           (!format.ending.empty() && path.extension() == format.ending);
+  });
   return found == formats.end() ? nullptr : &*found;
 }
 

@@ -7,6 +7,7 @@
 
 #include "trash_panda/base/error.h"
 #include "trash_panda/base/file.h"
+#include "trash_panda/format/checkpoint.h"
 #include "trash_panda/format/checksum.h"
 
 #include "file_contents.h"
@@ -20,12 +21,14 @@ using ContentsReader = Result<FileContents> (*)(const File& file, Checksum& fing
 
 /// A format beside safetensors whose files are read.
 struct FileFormat {
-  std::string_view magic;  ///< What its files begin with.
+  FileKind kind;
+  std::string_view magic;        ///< What its files begin with.
+  std::string_view ending = {};  ///< A file of this name is read as one, whatever it begins with.
   ContentsReader read;
 };
 
-/// The format of a file by its first bytes; null for safetensors files, for those that claim by
-/// their name to be one, and for what no reader is there.
+/// The format of a file by its first bytes or its name; null for safetensors files, for those that
+/// claim by their name to be one, and for what no reader is there.
 ///
 /// A file named .safetensors that begins like another format is broken or mislabelled: who trusts
 /// the name should be told, not served.

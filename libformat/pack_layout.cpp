@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <string>
 #include <unordered_set>
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 #include "trash_panda/base/units.h"
 #include "trash_panda/format/pack_writer.h"
 
+#include "gguf_weights.h"
 #include "manifest_check.h"
 #include "shard_header.h"
 #include "tensor_size.h"
@@ -211,8 +213,24 @@ Manifest manifest_head(const Checkpoint& checkpoint, const PackLayout& layout,
 
 }  // namespace
 
+Result<void> check_packable(const Checkpoint& checkpoint) {
+  if (!checkpoint.is_gguf()) {
+    return {};
+  }
+  const std::string source = gguf_source(checkpoint);
+  return std::unexpected(
+      Error(ErrorCode::kUnsupported,
+            fmt::format("{} is GGUF, which this version can inspect and plan for, but neither "
+                        "repack nor stream",
+                        printable(checkpoint.path())))
+          .with_reason("gguf")
+          .with_hint(fmt::format("get the model's safetensors files{}",
+                                 source.empty() ? "" : ", by its metadata from " + source)));
+}
+
 Result<Manifest> lay_out_pack(const Checkpoint& checkpoint, const WeightTable& weights,
                               const PackLayout& layout, const PackOptions& options) {
+  TP_RETURN_IF_ERROR(check_packable(checkpoint));
   if (!is_page_size(options.page_bytes)) {
     return std::unexpected(layout_error(
         fmt::format("extents can't be aligned to {} bytes: it takes a power of two from "

@@ -2,6 +2,7 @@
 
 #include "trash_panda/base/file.h"
 
+#include "gguf_weights.h"
 #include "weight_finder.h"
 
 namespace trash_panda::format {
@@ -22,6 +23,9 @@ std::string_view granularity_name(Granularity granularity) {
 }
 
 Result<WeightTable> find_weights(const Checkpoint& checkpoint) {
+  if (checkpoint.is_gguf()) {
+    return list_gguf_weights(checkpoint);
+  }
   auto table = WeightFinder(checkpoint).find();
   if (!table) {
     return std::unexpected(std::move(table).error().with_context(printable(checkpoint.path())));

@@ -29,7 +29,8 @@ constexpr std::uint64_t round_up_to(std::uint64_t value, std::uint64_t alignment
 /// What a weight is expanded to; nothing when it is computed with as it is stored.
 std::optional<format::Dtype> expanded_dtype(const format::Weight& weight,
                                             std::optional<format::Dtype> compute_dtype) {
-  const bool is_float = format::is_fp8(weight.dtype) || format::is_plain_float(weight.dtype);
+  const bool is_float = format::is_fp8(weight.dtype) || format::is_plain_float(weight.dtype) ||
+                        weight.dtype == format::Dtype::kGgmlBlock;
   return is_float && compute_dtype != weight.dtype ? compute_dtype : std::nullopt;
 }
 
@@ -46,8 +47,7 @@ WeightSize measure(const format::Weight& weight, const format::TensorRecord& ten
   size.packed_bytes = round_up_to(tensor.size_bytes, format::kTensorAlignment) +
                       round_up_to(scale_bytes, format::kTensorAlignment);
   if (const std::optional<format::Dtype> target = expanded_dtype(weight, compute_dtype)) {
-    const std::uint64_t element_count = tensor.size_bytes / (format::dtype_bits(weight.dtype) / 8);
-    size.expanded_bytes = element_count * (format::dtype_bits(*target) / 8);
+    size.expanded_bytes = format::element_count(tensor) * (format::dtype_bits(*target) / 8);
   } else {
     size.expanded_bytes = tensor.size_bytes + scale_bytes;
   }

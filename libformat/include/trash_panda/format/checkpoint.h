@@ -17,13 +17,22 @@
 
 namespace trash_panda::format {
 
+/// Formats of files that are read.
+enum class FileKind : std::uint8_t {
+  kSafetensors,
+  kTorch,
+  kGguf,  ///< Its header only: the blocks of its tensors have no meaning here yet.
+};
+
 /// One file of a checkpoint.
 struct CheckpointFile {
   std::string name;            ///< Relative to the checkpoint's folder, as the index spells it.
   std::filesystem::path path;  ///< Where it was opened.
   std::uint64_t size_bytes = 0;
   std::uint64_t data_offset_bytes = 0;          ///< Where the data section starts.
-  std::map<std::string, std::string> metadata;  ///< `__metadata__` of this file.
+  std::map<std::string, std::string> metadata;  ///< `__metadata__` of this file; of a GGUF file
+                                                ///< the values that describe the model.
+  FileKind kind = FileKind::kSafetensors;
 };
 
 /// An opened checkpoint: one safetensors or torch file, or several by an index. All headers were
@@ -34,7 +43,7 @@ struct CheckpointFile {
 class Checkpoint {
  public:
   /// Opens a `.safetensors` file, a file that torch.save() wrote (`.pt`, `.pth`, `.bin`, `.ckpt`),
-  /// an `*.index.json`, or a folder that holds one of them.
+  /// a GGUF file with all its parts, an `*.index.json`, or a folder that holds one of them.
   ///
   /// The index's weight_map is the law per tensor: a listed tensor that its shard lacks and a
   /// missing shard are errors, tensors of the shards that the index does not list are left out
@@ -49,6 +58,8 @@ class Checkpoint {
   /// What the user named, absolute.
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] const std::vector<CheckpointFile>& files() const { return files_; }
+  /// Whether a file is GGUF: it can be looked at and planned for, but not packed.
+  [[nodiscard]] bool is_gguf() const;
   /// In file order, then by offset.
   [[nodiscard]] const std::vector<TensorRecord>& tensors() const { return tensors_; }
   /// Index into tensors(), or nothing.

@@ -45,10 +45,16 @@ struct PackSize {
   std::map<Tier, std::uint64_t> tier_bytes;
 };
 
+/// Whether a checkpoint is of a kind that packs can hold. Others can be looked at and planned for.
+///
+/// @retval kUnsupported  It is not; the message says what it is and the hint what to get instead.
+Result<void> check_packable(const Checkpoint& checkpoint);
+
 /// Computes where everything will lie; the checksums in the result are empty.
 ///
 /// Pure: reads nothing.
 ///
+/// @see check_packable, whose errors it has as well
 /// @retval kUsage        The layout leaves a weight out or has one twice, or asks for a page size
 ///                       that is no power of two.
 /// @retval kUnsupported  A canonical scale name is taken by another tensor, or a tensor has a name
