@@ -39,7 +39,7 @@ struct PickleGlobal {
 
 /// What helps whom a pickle is refused.
 inline constexpr std::string_view kConvertPickleHint =
-    "convert it in a sandbox you trust: torch.load(..., weights_only=True), then "
+    "convert it in a sandbox you trust: torch.load() it there and give its tensors to "
     "safetensors.torch.save_file()";
 
 /// Error of reason "pickle" for a pickle that does, or is, what is not taken.

@@ -18,8 +18,8 @@ namespace trash_panda::cli {
 namespace {
 
 constexpr std::string_view kModelHelp =
-    "a .safetensors file, a folder, an *.index.json, or org/name[@rev][:subfolder] looked up "
-    "offline in the Hugging Face cache";
+    "a .safetensors file, a torch checkpoint (.pt, .pth, .bin, .ckpt), a folder, an *.index.json, "
+    "or org/name[@rev][:subfolder] looked up offline in the Hugging Face cache";
 
 constexpr std::string_view kGroupHelp =
     "take the numbered children of PATH (model.layers) as blocks instead of searching; may be "

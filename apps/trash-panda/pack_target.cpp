@@ -1,5 +1,6 @@
 #include "pack_target.h"
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
@@ -27,12 +28,20 @@ namespace fs = std::filesystem;
 /// Added to the staged name where a pack waits for its removal.
 constexpr std::string_view kOldSuffix = ".old";
 
-/// "model.safetensors" and "model.safetensors.index.json" → "model".
+/// "model.safetensors", "model.safetensors.index.json" and "model.ckpt" → "model".
 std::string stem_of(const fs::path& path) {
   std::string name = path.filename().native();
-  for (const std::string_view suffix : {".index.json", ".safetensors"}) {
-    if (name.size() > suffix.size() && name.ends_with(suffix)) {
-      name.resize(name.size() - suffix.size());
+  const auto take_off = [&name](std::string_view suffix) {
+    const bool ends_so = name.size() > suffix.size() && name.ends_with(suffix);
+    name.resize(name.size() - (ends_so ? suffix.size() : 0));
+    return ends_so;
+  };
+  take_off(".index.json");
+  constexpr std::array<std::string_view, 5> kEndings = {".safetensors", ".bin", ".pt", ".pth",
+                                                        ".ckpt"};
+  for (const std::string_view ending : kEndings) {
+    if (take_off(ending)) {
+      break;
     }
   }
   return name;

@@ -358,6 +358,28 @@ TEST(TorchCheckpoint, ReadsTheFormatBeforeZip) {
   }
 }
 
+TEST(TorchCheckpoint, ReadsWithinTheFileWhateverByteIsWrong) {
+  const TorchBuilder builder = views({{"a", view({2, 3}, {3, 1}, 1)}, {"t", view({2, 2}, {1, 2})}});
+  int opened = 0;
+  for (const std::string& sound : {builder.zip().file(), builder.legacy(sizeof(float))}) {
+    for (std::size_t at = 0; at < sound.size(); ++at) {
+      for (const int flip : {0x01, 0x80, 0xff}) {
+        std::string bytes = sound;
+        bytes[at] = static_cast<char>(bytes[at] ^ flip);
+        const TorchFile file(bytes);
+        const auto checkpoint = file.open();
+        for (std::size_t i = 0; checkpoint && i < checkpoint->tensors().size(); ++i) {
+          std::string target(checkpoint->tensors()[i].size_bytes, '\0');
+          EXPECT_LE(target.size(), bytes.size());
+          EXPECT_TRUE(checkpoint->read_tensor(i, std::as_writable_bytes(std::span(target)))) << at;
+        }
+        opened += checkpoint ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(opened, 0);  // Bytes of the data, names and padding.
+}
+
 TEST(TorchCheckpoint, IsNotServedUnderAnotherName) {
   const TorchBuilder builder = views({{"a", view({2}, {1})}});
   EXPECT_EQ(TorchFile(builder.zip().file(), "model.safetensors").error().reason(),
