@@ -59,6 +59,17 @@ SplitName split_name(std::string_view name) {
   return {.module = name.substr(0, dot), .leaf = name.substr(dot + 1)};
 }
 
+bool sounds_like_companion(std::string_view leaf) {
+  constexpr std::array<std::string_view, 5> kParts = {"scal", "zero", "absmax", "codebook",
+                                                      "quant_map"};
+  // Well-known parameters of diffusion models and of pairs of encoders.
+  if (leaf == "logit_scale" || leaf.starts_with("scale_shift")) {
+    return false;
+  }
+  return std::ranges::any_of(
+      kParts, [leaf](std::string_view part) { return leaf.find(part) != std::string_view::npos; });
+}
+
 Companion parse_companion(std::string_view name) {
   const SplitName split = split_name(name);
   Companion companion{.role = role_of_leaf(split), .weight = {}};

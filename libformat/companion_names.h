@@ -34,4 +34,8 @@ struct SplitName {
 };
 SplitName split_name(std::string_view name);
 
+/// Whether the last part of a name is one that quantized weights call their companions by, in
+/// whatever format: scales, zero points, tables. Parameters are called so as well.
+bool sounds_like_companion(std::string_view leaf);
+
 }  // namespace trash_panda::format

@@ -1,8 +1,11 @@
 #include "packed_schemes.h"
 
+#include <array>
 #include <string_view>
 
 #include <fmt/format.h>
+
+#include "trash_panda/base/file.h"
 
 #include "companion_names.h"
 
@@ -12,7 +15,7 @@ namespace {
 
 bool is_integer(Dtype dtype) {
   return dtype == Dtype::kU8 || dtype == Dtype::kI8 || dtype == Dtype::kI32 ||
-         dtype == Dtype::kU32 || dtype == Dtype::kI64;
+         dtype == Dtype::kU32 || dtype == Dtype::kI16 || dtype == Dtype::kI64;
 }
 
 std::optional<std::size_t> find_companion(const Checkpoint& checkpoint, std::string_view module,
@@ -55,10 +58,43 @@ std::optional<PackedScheme> match_blocks(const Checkpoint& checkpoint, std::size
   return PackedScheme{.name = "MXFP4 (gpt-oss)", .weight = parameter, .payload = tensor_index};
 }
 
+/// Schemes that are told by the names of a weight's parts in one module, the codes first.
+struct PartNames {
+  std::string_view scheme;
+  std::string_view codes;
+  std::string_view companion;
+};
+constexpr std::array kPartNames = {
+    PartNames{"MLX quantized integers", "weight", "scales"},
+    PartNames{"HQQ", "W_q", "scale"},
+    PartNames{"AQLM", "codes", "codebooks"},
+    PartNames{"optimum-quanto codes", "_data", "_scale"},
+};
+
+/// optimum-quanto's parts are below the name of the weight, those of the others beside it.
+std::optional<PackedScheme> match_parts(const Checkpoint& checkpoint, std::size_t tensor_index,
+                                        SplitName name) {
+  const Dtype dtype = checkpoint.tensors()[tensor_index].dtype;
+  for (const PartNames& parts : kPartNames) {
+    if (name.leaf == parts.codes &&
+        (is_integer(dtype) || (name.leaf == "_data" && is_fp8(dtype))) &&
+        find_companion(checkpoint, name.module, parts.companion)) {
+      return PackedScheme{
+          .name = std::string(parts.scheme),
+          .weight = name.leaf == "_data" ? std::string(name.module) : weight_of(name.module),
+          .payload = tensor_index};
+    }
+  }
+  return std::nullopt;
+}
+
 std::string qweight_scheme(const Checkpoint& checkpoint, std::string_view module,
                            const QuantizationConfig& config) {
   if (config.method == "awq") {
     return "AWQ";
+  }
+  if (config.is_quantized() && config.method != "gptq") {
+    return fmt::format("{} codes", printable(config.method));
   }
   return config.method == "gptq" || find_companion(checkpoint, module, "g_idx") ? "GPTQ"
                                                                                 : "GPTQ or AWQ";
@@ -96,6 +132,9 @@ std::optional<PackedScheme> match_packed(const Checkpoint& checkpoint, std::size
                           .weight = weight_of(name.module),
                           .payload = *codes};
     }
+  }
+  if (auto scheme = match_parts(checkpoint, tensor_index, name)) {
+    return scheme;
   }
   if (auto scheme = match_blocks(checkpoint, tensor_index)) {
     return scheme;

@@ -1,5 +1,8 @@
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include <fmt/format.h>
@@ -42,22 +45,54 @@ Result<void> WeightFinder::check_unscaled() {
   return {};
 }
 
-/// `X.weight_something` beside a quantized `X.weight` is a part of it, and what it does is unknown.
+/// A tensor that belongs to a quantized weight by its name, and that no rule knew: dropping it, or
+/// taking it for a parameter, would change the model without a word.
 Result<void> WeightFinder::check_unknown_companions() const {
-  for (std::size_t index = 0; has_quantized_ && index < places_.size(); ++index) {
+  const std::unordered_map<std::string_view, std::size_t> unscaled = unscaled_by_module();
+  if (!has_quantized_ && unscaled.empty()) {
+    return {};
+  }
+  for (std::size_t index = 0; index < places_.size(); ++index) {
     const SplitName name = split_name(checkpoint_.tensors()[index].name);
-    if (places_[index] != Place::kParameter || !name.leaf.starts_with("weight_")) {
+    if (places_[index] != Place::kParameter || name.leaf == "weight" || name.leaf == "bias") {
       continue;
     }
-    const auto weight = checkpoint_.find(fmt::format("{}.weight", name.module));
-    if (weight && is_fp8(payload_dtype(*weight))) {
+    std::optional<std::size_t> weight = checkpoint_.find(name.module);  // A part of a tensor.
+    if (!weight && name.leaf.starts_with("weight_")) {
+      weight = checkpoint_.find(fmt::format("{}.weight", name.module));
+      weight = weight && is_fp8(payload_dtype(*weight)) ? weight : std::nullopt;
+    }
+    if (const auto beside = unscaled.find(name.module);
+        !weight && beside != unscaled.end() && sounds_like_companion(name.leaf)) {
+      weight = beside->second;
+    }
+    if (weight && *weight != index &&
+        (is_fp8(payload_dtype(*weight)) || is_code_dtype(payload_dtype(*weight)))) {
       return std::unexpected(unsupported_format(
-          fmt::format("tensor {} belongs to the quantized weight {}, but its meaning "
+          fmt::format("tensor {} belongs to the quantized weight {} {}, but its meaning "
                       "is not known",
-                      name_of(index), name_of(*weight))));
+                      name_of(index), name_of(*weight), dtype_name(payload_dtype(*weight)))));
     }
   }
   return {};
+}
+
+/// Matrices of codes that have no scale so far, by the module that they are in.
+std::unordered_map<std::string_view, std::size_t> WeightFinder::unscaled_by_module() const {
+  std::unordered_map<std::string_view, std::size_t> unscaled;
+  for (std::size_t index = 0; index < places_.size(); ++index) {
+    const TensorRecord& tensor = checkpoint_.tensors()[index];
+    const Dtype dtype = payload_dtype(index);
+    if (places_[index] == Place::kParameter && scale_of_[index] == kNoScale &&
+        tensor.shape.size() >= 2 && (is_fp8(dtype) || is_code_dtype(dtype))) {
+      const std::string_view module = split_name(tensor.name).module;
+      // Of a model's outermost tensors, one called logit_scale is a parameter.
+      if (!module.empty()) {
+        unscaled.try_emplace(module, index);
+      }
+    }
+  }
+  return unscaled;
 }
 
 /// Where the configuration says that weights are quantized, matrices of small integers are codes

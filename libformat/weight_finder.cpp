@@ -51,8 +51,8 @@ Result<WeightTable> WeightFinder::find() {
   TP_RETURN_IF_ERROR(refuse_scaled_codes());
   TP_RETURN_IF_ERROR(place_companions());
   TP_RETURN_IF_ERROR(check_unscaled());
-  TP_RETURN_IF_ERROR(check_unknown_companions());
   TP_RETURN_IF_ERROR(check_integers());
+  TP_RETURN_IF_ERROR(check_unknown_companions());
   collect();
   TP_RETURN_IF_ERROR(warn_of_special_scales(checkpoint_, table_));
   return std::move(table_);

@@ -57,6 +57,7 @@ class WeightFinder {
   void place_layer_scale(std::size_t tensor_index, CompanionRole role);
   Result<void> check_unscaled();
   Result<void> check_unknown_companions() const;
+  [[nodiscard]] std::unordered_map<std::string_view, std::size_t> unscaled_by_module() const;
   Result<void> check_integers() const;
   void collect();
 

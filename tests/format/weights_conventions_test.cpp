@@ -200,6 +200,19 @@ TEST(FindWeightsPacked, RefusesEverySchemeByName) {
                                    "format": "int-quantized"}})"},
       {"I8 codes with a scale", {{"x.weight", Dtype::kI8}, {"x.weight_scale", Dtype::kF32}}, ""},
       {"F4 codes with a scale", {{"x.weight", Dtype::kF4}, {"x.weight_scale", Dtype::kF32}}, ""},
+      {"MLX",
+       {{"x.weight", Dtype::kU32}, {"x.scales", Dtype::kF16}, {"x.biases", Dtype::kF16}},
+       ""},
+      {"HQQ", {{"x.W_q", Dtype::kU8}, {"x.scale", Dtype::kF16}, {"x.zero", Dtype::kF16}}, ""},
+      {"AQLM", {{"x.codes", Dtype::kI16}, {"x.codebooks", Dtype::kF16}}, ""},
+      {"quanto", {{"x.weight._data", Dtype::kI8}, {"x.weight._scale", Dtype::kF16}}, ""},
+      {"quanto", {{"x.weight._data", Dtype::kF8E4M3}, {"x.weight._scale", Dtype::kF16}}, ""},
+      {"\"eetq\"",
+       {{"x.weight", Dtype::kI8}, {"x.weight_scales", Dtype::kF16}},
+       R"({"quantization_config": {"quant_method": "eetq"}})"},
+      {"fp_quant codes",
+       {{"x.qweight", Dtype::kU8}},
+       R"({"quantization_config": {"quant_method": "fp_quant"}})"},
       {"\"secret\"",
        {{"x.weight", Dtype::kI32}},
        R"({"quantization_config": {"quant_method": "secret"}})"},
@@ -214,6 +227,34 @@ TEST(FindWeightsPacked, RefusesEverySchemeByName) {
     EXPECT_THAT(error, HasSubstr(std::string(packed.scheme)));
     EXPECT_THAT(error, HasSubstr("x.weight")) << packed.scheme;
   }
+}
+
+/// Formats that nobody here has heard of: companions by their look, of which none may be dropped.
+TEST(FindWeightsPacked, RefusesCompanionsThatNoRuleKnows) {
+  for (const Dtype dtype : {Dtype::kF8E4M3, Dtype::kF8E5M2, Dtype::kU8, Dtype::kI32, Dtype::kF4}) {
+    for (const char* companion : {"x.scales", "x.weights_scaling_factor", "x.zero_point",
+                                  "x.codebook", "x.weight.scale", "x.weight.absmax_of_group"}) {
+      SafetensorsBuilder builder;
+      builder.add_random("x.weight", dtype, {4, 8}).add_random(companion, Dtype::kF32, {4, 1});
+      const std::string error = find(builder).error;
+      EXPECT_THAT(error, HasSubstr("unsupported_format: ")) << dtype_name(dtype) << companion;
+      EXPECT_THAT(error, HasSubstr("x.weight")) << dtype_name(dtype) << companion;
+    }
+  }
+}
+
+TEST(FindWeightsPacked, TakesParametersThatOnlySoundLikeCompanions) {
+  SafetensorsBuilder builder;
+  builder.add_random("logit_scale", Dtype::kF32, {})
+      .add_random("text_projection", Dtype::kF8E4M3, {4, 8})
+      .add_random("blocks.0.scale_shift_table", Dtype::kF8E4M3, {6, 8})
+      .add_random("blocks.0.attn.to_q.weight", Dtype::kF8E4M3, {4, 8})
+      .add_random("blocks.0.attn.to_q.bias", Dtype::kBf16, {4})
+      .add_random("blocks.0.attn.norm_q.scale", Dtype::kBf16, {8})
+      .add_random("embeddings.position_ids", Dtype::kI32, {1, 77});
+  const Outcome found = find(builder);
+  EXPECT_EQ(found.error, "");
+  EXPECT_EQ(found.table.weights.size(), 7U);
 }
 
 TEST(FindWeightsPacked, TellsHowMuchOfTheModelIsOfTheScheme) {

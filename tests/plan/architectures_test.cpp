@@ -100,6 +100,18 @@ ExpectedGroup measure(const BlockGroup& group) {
   return measured;
 }
 
+/// How often each tensor is in a block or outside of all: once, or the model would change.
+std::vector<int> count_places(const BlockMap& map, std::size_t tensor_count) {
+  std::vector<int> places(tensor_count, 0);
+  for (const BlockGroup& group : map.groups) {
+    for (const Block& block : group.blocks) {
+      std::ranges::for_each(block.tensors, [&places](std::size_t index) { ++places.at(index); });
+    }
+  }
+  std::ranges::for_each(map.outside, [&places](std::size_t index) { ++places.at(index); });
+  return places;
+}
+
 void expect_groups(const Architecture& architecture,
                    const std::vector<format::TensorRecord>& tensors) {
   const BlockMap map = find_blocks(tensors).value();
@@ -114,6 +126,7 @@ void expect_groups(const Architecture& architecture,
     outside_bytes += tensors[index].size_bytes;
   }
   EXPECT_EQ(outside_bytes, architecture.other_bytes);
+  EXPECT_EQ(count_places(map, tensors.size()), std::vector<int>(tensors.size(), 1));
 }
 
 TEST(FindBlocks, FindsTheGroupsOfEveryRecordedArchitecture) {
