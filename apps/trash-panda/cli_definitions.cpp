@@ -11,6 +11,7 @@
 #include "trash_panda/base/file.h"
 #include "trash_panda/base/nearest_name.h"
 
+#include "cli_hwreport.h"
 #include "cli_parser.h"
 
 namespace trash_panda::cli {
@@ -190,6 +191,8 @@ CommandLine::CommandLine() : parser_(std::make_unique<Parser>()) {
   add("plan", "decide what fits where", define_plan, invocation_.plan);
   add("repack", "lay a checkpoint out for streaming", define_repack, invocation_.repack);
   add("verify", "compare a pack with its checksums", define_verify, invocation_.verify);
+  add("hwreport", "measure this machine, for plans and bug reports", define_hwreport,
+      invocation_.hwreport);
   const auto define_completion = [](CommandDefinition& command, CompletionOptions& options) {
     command.describe("Prints a completion script for a shell.")
         .positional("SHELL", options.shell, "bash, zsh or fish")

@@ -66,6 +66,20 @@ struct VerifyOptions {
   Setting pack;
 };
 
+struct HwreportOptions {
+  Setting output;
+  bool force = false;
+  std::vector<std::string> paths;
+  Setting gpu;
+  bool quick = false;
+  bool full = false;
+  bool no_bench = false;
+  bool redact = false;
+  bool no_redact = false;
+  bool bug = false;
+  Setting compare;
+};
+
 struct HelpOptions {
   Setting command;
 };
@@ -82,6 +96,7 @@ struct Invocation {
   PlanOptions plan;
   RepackOptions repack;
   VerifyOptions verify;
+  HwreportOptions hwreport;
   HelpOptions help;
   CompletionOptions completion;
 };

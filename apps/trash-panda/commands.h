@@ -15,6 +15,8 @@ Result<void> run_plan(const PlanOptions& options, Console& console);
 Result<void> run_repack(const RepackOptions& options, Console& console);
 /// @retval kMismatch  Bytes differ; the message names the first extents.
 Result<void> run_verify(const VerifyOptions& options, Console& console);
+/// Succeeds without GPU, driver or permission: the report says what is missing.
+Result<void> run_hwreport(const HwreportOptions& options, Console& console);
 Result<void> run_version(Console& console);
 /// @retval kUsage  No such command.
 Result<void> run_help(const HelpOptions& options, const CommandDescriptions& commands,

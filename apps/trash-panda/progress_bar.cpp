@@ -123,6 +123,11 @@ ProgressBar::~ProgressBar() {
   console_.set_status({});
 }
 
+void ProgressBar::set_title(std::string title) {
+  const std::scoped_lock lock(mutex_);
+  title_ = std::move(title);
+}
+
 ProgressCallback ProgressBar::callback() {
   return [this](const Progress& progress) {
     total_bytes_ = progress.total_bytes;

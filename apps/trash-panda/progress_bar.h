@@ -44,6 +44,8 @@ class ProgressBar {
   /// Takes the line away.
   ~ProgressBar();
 
+  /// Changes what the line begins with, from any thread.
+  void set_title(std::string title);
   /// For the library; valid as long as the bar, from any thread.
   [[nodiscard]] ProgressCallback callback();
 

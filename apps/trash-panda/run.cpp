@@ -39,6 +39,9 @@ Result<void> run_command(const Invocation& invocation, const CommandDescriptions
   if (command == "verify") {
     return run_verify(invocation.verify, console);
   }
+  if (command == "hwreport") {
+    return run_hwreport(invocation.hwreport, console);
+  }
   if (command == "version") {
     return run_version(console);
   }
