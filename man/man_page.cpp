@@ -88,7 +88,8 @@ void append_environment(std::string& out, const CommandDescription& command) {
   out += ".SH ENVIRONMENT\nAn option on the command line beats its variable.\n";
   out += fmt::format("{}", fmt::join(names, ""));
   out +=
-      ".TP\n.BR HF_HUB_CACHE \", \" HF_HOME\nWhere models named \\fIorg/name\\fR are looked up.\n"
+      ".TP\n.BR HF_HUB_CACHE \", \" HF_HOME \", \" XDG_CACHE_HOME\nWhere models named "
+      "\\fIorg/name\\fR are looked up: as huggingface_hub does, in this order.\n"
       ".TP\n.BR NO_COLOR \", \" CLICOLOR_FORCE\nNo colours, or colours in pipes too.\n";
 }
 

@@ -11,16 +11,15 @@
 #include <fnmatch.h>
 
 #include "trash_panda/base/file.h"
-#include "trash_panda/base/units.h"
 #include "trash_panda/format/pipeline.h"
 
 #include "commands.h"
+#include "inspect_checkpoint.h"
 #include "inspect_pipeline.h"
 #include "inspect_report.h"
 #include "inspect_summary.h"
 #include "model_input.h"
 #include "pack_folder.h"
-#include "progress_bar.h"
 
 namespace trash_panda::cli {
 
@@ -47,26 +46,6 @@ std::vector<std::size_t> listed_tensors(const std::vector<InspectedTensor>& tens
   return indexes;
 }
 
-Result<InspectSummary> summarize_model(const std::filesystem::path& path,
-                                       const InspectOptions& options, Console& console) {
-  TP_ASSIGN_OR_RETURN(const LoadedModel model, load_model(path, options.groups, console));
-  InspectSummary summary = summarize_checkpoint(model);
-  if (summary.scales.is_checked) {
-    return summary;
-  }
-  if (!options.check_scales) {
-    summary.warnings.push_back(
-        fmt::format("the values of {} scales ({}) were not looked at; --check-scales does that",
-                    format_count(summary.scales.count), format_bytes(summary.scales.bytes)));
-    return summary;
-  }
-  const ProgressBar progress(
-      console,
-      fmt::format("reading {} scales of {}", format_count(summary.scales.count), printable(path)));
-  TP_RETURN_IF_ERROR(check_scales(model, summary));
-  return summary;
-}
-
 Result<InspectSummary> summarize(const InspectOptions& options, Console& console) {
   TP_ASSIGN_OR_RETURN(const std::filesystem::path path, find_model(options.model));
   const bool packed = is_pack(path);
@@ -75,14 +54,18 @@ Result<InspectSummary> summarize(const InspectOptions& options, Console& console
         Error(ErrorCode::kUsage, packed ? "--group: the blocks of a pack are fixed"
                                         : "--group is of one component of a pipeline: name that"));
   }
+  if (packed && options.check_scales) {
+    return std::unexpected(
+        Error(ErrorCode::kUsage, "--check-scales is of checkpoints, not of packs"));
+  }
   if (packed) {
     TP_ASSIGN_OR_RETURN(const format::Manifest manifest, format::read_manifest(path));
     return summarize_pack(path, manifest);
   }
-  if (format::is_pipeline(path)) {
-    return summarize_pipeline(path, options.model.text, console);
-  }
-  return summarize_model(path, options, console);
+  const ScaleCheck scale_check = options.check_scales ? ScaleCheck::kAll : ScaleCheck::kWhereFew;
+  return format::is_pipeline(path)
+             ? inspect_pipeline(path, options.model.text, scale_check, console)
+             : inspect_checkpoint(path, options.groups, scale_check, console);
 }
 
 }  // namespace

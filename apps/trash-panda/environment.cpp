@@ -30,8 +30,12 @@ std::string environment_value(const char* name) {
 }
 
 format::HubCacheEnvironment hub_cache_environment() {
-  return {.hub_cache = environment_value("HF_HUB_CACHE"),
-          .hf_home = environment_value("HF_HOME"),
+  // As huggingface_hub looks: the older name of the variable, and the desktop's cache folder.
+  const std::string hub_cache = environment_value("HF_HUB_CACHE");
+  const std::string hf_home = environment_value("HF_HOME");
+  const std::string cache_home = environment_value("XDG_CACHE_HOME");
+  return {.hub_cache = hub_cache.empty() ? environment_value("HUGGINGFACE_HUB_CACHE") : hub_cache,
+          .hf_home = hf_home.empty() && !cache_home.empty() ? cache_home + "/huggingface" : hf_home,
           .home = environment_value("HOME")};
 }
 

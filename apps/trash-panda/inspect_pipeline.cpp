@@ -10,8 +10,6 @@
 #include "trash_panda/base/file.h"
 #include "trash_panda/format/pipeline.h"
 
-#include "model_input.h"
-
 namespace trash_panda::cli {
 
 namespace {
@@ -88,8 +86,8 @@ void describe_component(InspectedComponent& component, const InspectSummary& sum
 
 }  // namespace
 
-Result<InspectSummary> summarize_pipeline(const std::filesystem::path& path, std::string_view name,
-                                          Console& console) {
+Result<InspectSummary> inspect_pipeline(const std::filesystem::path& path, std::string_view name,
+                                        ScaleCheck scale_check, Console& console) {
   TP_ASSIGN_OR_RETURN(const format::PipelineIndex pipeline, format::read_pipeline(path));
   InspectSummary summary;
   summary.path = pipeline.root;
@@ -107,15 +105,14 @@ Result<InspectSummary> summarize_pipeline(const std::filesystem::path& path, std
                                              printable(part.name), format::kPipelineFile));
       continue;
     }
-    const Result<LoadedModel> model = load_model(part.path, {}, console);
-    if (model) {
-      InspectSummary inspected = summarize_checkpoint(*model);
-      describe_component(component, inspected);
-      append_component(summary, part.name, std::move(inspected));
-    } else if (model.error().reason() != "no_checkpoint") {
-      component.error = model.error().message();
+    Result<InspectSummary> inspected = inspect_checkpoint(part.path, {}, scale_check, console);
+    if (inspected) {
+      describe_component(component, *inspected);
+      append_component(summary, part.name, *std::move(inspected));
+    } else if (inspected.error().reason() != "no_checkpoint") {
+      component.error = inspected.error().message();
       summary.warnings.push_back(
-          fmt::format("{} can't be read: {}", printable(part.name), model.error().to_string()));
+          fmt::format("{} can't be read: {}", printable(part.name), inspected.error().to_string()));
     }
   }
   return summary;

@@ -6,6 +6,7 @@
 #include "trash_panda/base/error.h"
 
 #include "console.h"
+#include "inspect_checkpoint.h"
 #include "inspect_summary.h"
 
 namespace trash_panda::cli {
@@ -15,7 +16,7 @@ namespace trash_panda::cli {
 ///
 /// @param path  For which format::is_pipeline() holds.
 /// @param name  The pipeline as the user calls it, to say what the components are called.
-Result<InspectSummary> summarize_pipeline(const std::filesystem::path& path, std::string_view name,
-                                          Console& console);
+Result<InspectSummary> inspect_pipeline(const std::filesystem::path& path, std::string_view name,
+                                        ScaleCheck scale_check, Console& console);
 
 }  // namespace trash_panda::cli

@@ -280,6 +280,7 @@ TEST_F(Inspect, LooksIntoPacks) {
   ASSERT_EQ(run({"repack", "model.safetensors"}).exit_code, 0);
   const nlohmann::json source = inspect({"model.safetensors"});
   const nlohmann::json pack = inspect({"model.panda"});
+  expect_failure(run({"inspect", "--check-scales", "model.panda"}), 2, {"--check-scales"});
   EXPECT_EQ(source["kind"], "checkpoint");
   EXPECT_EQ(pack["kind"], "pack");
   for (const char* member :

@@ -101,8 +101,42 @@ TEST_F(Pipeline, IsRefusedWhereItsIndexIsBroken) {
   expect_failure(run({"inspect", "pipe"}), 4, {"model_index.json", "../unet"});
 }
 
+TEST_F(Pipeline, ChecksTheScalesOfItsComponentsWhenAsked) {
+  SafetensorsBuilder builder;
+  for (int layer = 0; layer < 2100; ++layer) {
+    builder.add(fmt::format("layers.{}.weight", layer), format::Dtype::kF8E4M3, {1, 1}, "x")
+        .add(fmt::format("layers.{}.weight_scale", layer), format::Dtype::kF32, {},
+             std::string(4, layer == 7 ? '\0' : '\x3f'));
+  }
+  builder.write(path("pipe/text_encoder/model.safetensors"));
+  EXPECT_EQ(inspect("pipe")["scales"]["values_checked"], false);
+  EXPECT_THAT(inspect("pipe")["warnings"].dump(), HasSubstr("text_encoder: the values of 2,100"));
+  const RunResult result = run({"--json", "inspect", "pipe", "--check-scales"});
+  const nlohmann::json scales = nlohmann::json::parse(result.out)["scales"];
+  EXPECT_EQ(scales["values_checked"], true);
+  EXPECT_EQ(scales["special"][0]["name"], "text_encoder:layers.7.weight_scale");
+}
+
 TEST_F(Pipeline, RefusesAGroupOfWhichComponent) {
   expect_failure(run({"inspect", "pipe", "--group", "layers"}), 2, {"--group", "component"});
+}
+
+TEST_F(Pipeline, IsFoundWhereTheHubKeepsIt) {
+  fs::create_directories(path("cache/huggingface/hub/models--org--panda/snapshots"));
+  fs::rename(path("pipe"), path("cache/huggingface/hub/models--org--panda/snapshots/main"));
+  const std::string cache = path("cache").string();
+  const std::string absent = path("absent").string();
+  using Environment = std::map<std::string, std::string>;
+  for (const Environment& environment :
+       {Environment{{"HF_HUB_CACHE", cache + "/huggingface/hub"}, {"HF_HOME", absent}},
+        Environment{{"HUGGINGFACE_HUB_CACHE", cache + "/huggingface/hub"}, {"HF_HOME", absent}},
+        Environment{{"HF_HOME", cache + "/huggingface"}, {"XDG_CACHE_HOME", absent}},
+        Environment{{"XDG_CACHE_HOME", cache}}}) {
+    Environment set = {{"HOME", absent}};
+    set.insert(environment.begin(), environment.end());
+    EXPECT_EQ(inspect("org/panda", set)["kind"], "pipeline");
+  }
+  expect_failure(run({"inspect", "org/panda"}, {{"XDG_CACHE_HOME", absent}}), 3, {"hf download"});
 }
 
 TEST_F(Pipeline, IsFoundInTheCacheWithItsComponents) {

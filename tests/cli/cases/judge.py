@@ -77,8 +77,7 @@ def _demand_class(case: Case, error: dict, command: str) -> None:
     _demand(error["code"] in wanted, f"{command}: class {error['code']}, not {wanted}: {error}")
     exit_code = _EXIT_CODES.get(error["code"], 4)
     _demand(error["exit"] == exit_code, f"{command}: exit {exit_code} is due: {error}")
-    if not case.may_be_refused:
-        _demand_names(case.message_names, error["message"])
+    _demand_names(case.message_names, error["message"])
 
 
 def _judge_error(
