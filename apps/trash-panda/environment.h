@@ -12,7 +12,8 @@ namespace trash_panda::cli {
 /// Value of an environment variable; empty where it is not set.
 [[nodiscard]] std::string environment_value(const char* name);
 
-/// What a lookup in the Hugging Face cache depends on, from HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME.
+/// What a lookup in the Hugging Face cache depends on, from HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME
+/// and HOME.
 [[nodiscard]] format::HubCacheEnvironment hub_cache_environment();
 
 /// One warning for each TRASH_PANDA_* variable that nothing here reads, with the nearest name.
