@@ -4,7 +4,6 @@ namespace trash_panda::format {
 
 namespace {
 
-constexpr std::uint64_t kTileSize = kSwizzleTileRows * kSwizzleTileColumns;
 /// Rows whose scales lie 16 elements apart; the four quarters of a tile are interleaved.
 constexpr std::uint64_t kQuarterRows = 32;
 
@@ -23,7 +22,7 @@ std::uint64_t swizzled_index(std::uint64_t row, std::uint64_t column,
   const std::uint64_t in_tile_row = row % kSwizzleTileRows;
   const std::uint64_t tile = row / kSwizzleTileRows * (stored_columns / kSwizzleTileColumns) +
                              column / kSwizzleTileColumns;
-  return tile * kTileSize + in_tile_row % kQuarterRows * 16 +
+  return tile * kSwizzleTileSize + in_tile_row % kQuarterRows * 16 +
          in_tile_row / kQuarterRows * kSwizzleTileColumns + column % kSwizzleTileColumns;
 }
 

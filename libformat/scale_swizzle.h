@@ -13,6 +13,8 @@ Shape swizzled_shape(const Shape& grid);
 /// Rows that share a row of tiles: their elements follow each other in a swizzled grid.
 inline constexpr std::uint64_t kSwizzleTileRows = 128;
 inline constexpr std::uint64_t kSwizzleTileColumns = 4;
+/// Elements of a tile, which are neighbours.
+inline constexpr std::uint64_t kSwizzleTileSize = kSwizzleTileRows * kSwizzleTileColumns;
 
 /// Where element (row, column) of a grid lies in the tensor of swizzled_shape(grid).
 ///

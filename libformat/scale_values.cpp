@@ -43,13 +43,11 @@ float decode_e8m0(const std::byte* bytes) {
 }
 
 template <class Decode>
-std::vector<float> decode_all(std::span<const std::byte> bytes, std::size_t width_bytes,
-                              Decode decode) {
-  std::vector<float> values(bytes.size() / width_bytes);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = decode(bytes.data() + i * width_bytes);
+void decode_all(std::span<const std::byte> bytes, std::span<float> target, Decode decode) {
+  const std::size_t width_bytes = target.empty() ? 0 : bytes.size() / target.size();
+  for (std::size_t i = 0; i < target.size(); ++i) {
+    target[i] = decode(bytes.data() + i * width_bytes);
   }
-  return values;
 }
 
 }  // namespace
@@ -58,20 +56,20 @@ bool is_scale_dtype(Dtype dtype) {
   return is_plain_float(dtype) || dtype == Dtype::kF8E8M0 || dtype == Dtype::kU8;
 }
 
-std::vector<float> decode_scale(Dtype dtype, std::span<const std::byte> bytes) {
-  TP_ASSERT(is_scale_dtype(dtype) && bytes.size() % (dtype_bits(dtype) / 8) == 0);
+void decode_scale(Dtype dtype, std::span<const std::byte> bytes, std::span<float> target) {
+  TP_ASSERT(is_scale_dtype(dtype) && bytes.size() == target.size() * (dtype_bits(dtype) / 8));
   switch (dtype) {
     case Dtype::kF32:
-      return decode_all(bytes, sizeof(float), load<float>);
+      return decode_all(bytes, target, load<float>);
     case Dtype::kF64:
-      return decode_all(bytes, sizeof(double),
+      return decode_all(bytes, target,
                         [](const std::byte* at) { return static_cast<float>(load<double>(at)); });
     case Dtype::kBf16:
-      return decode_all(bytes, sizeof(std::uint16_t), decode_bf16);
+      return decode_all(bytes, target, decode_bf16);
     case Dtype::kF16:
-      return decode_all(bytes, sizeof(std::uint16_t), decode_f16);
+      return decode_all(bytes, target, decode_f16);
     default:
-      return decode_all(bytes, 1, decode_e8m0);
+      return decode_all(bytes, target, decode_e8m0);
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <span>
-#include <vector>
 
 #include "trash_panda/format/dtype.h"
 
@@ -14,7 +13,7 @@ namespace trash_panda::format {
 /// Decodes scales as they are stored to F32: exactly, F64 rounded once. U8 holds exponents as
 /// F8_E8M0 does: 2^(code - 127), code 255 is NaN.
 ///
-/// @param bytes  A whole number of elements of `dtype`, for which is_scale_dtype() holds.
-std::vector<float> decode_scale(Dtype dtype, std::span<const std::byte> bytes);
+/// @param bytes  As many elements of `dtype`, for which is_scale_dtype() holds, as `target` has.
+void decode_scale(Dtype dtype, std::span<const std::byte> bytes, std::span<float> target);
 
 }  // namespace trash_panda::format

@@ -110,9 +110,7 @@ Result<void> WeightFinder::pair(std::size_t scale_index, std::size_t weight_inde
                     .granularity = fit->granularity,
                     .shape = fit->shape,
                     .block_shape = fit->block_shape,
-                    .transform = fit->is_cropped            ? ScaleTransform::kCrop
-                                 : is_exponent(scale.dtype) ? ScaleTransform::kE8m0
-                                                            : ScaleTransform::kWiden});
+                    .transform = fit->is_cropped ? ScaleTransform::kCrop : ScaleTransform::kNone});
 }
 
 Result<void> WeightFinder::pair_swizzled(std::size_t weight_index) {

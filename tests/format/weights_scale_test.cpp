@@ -12,6 +12,7 @@
 
 #include "trash_panda/format/weights.h"
 
+#include "scale_order.h"
 #include "scale_swizzle.h"
 #include "scale_values.h"
 #include "support/checkpoint_builder.h"
@@ -25,7 +26,9 @@ using testing::SafetensorsBuilder;
 using testing::TempDir;
 
 std::vector<float> decode(Dtype dtype, const std::string& bytes) {
-  return decode_scale(dtype, std::as_bytes(std::span(bytes)));
+  std::vector<float> values(bytes.size() * 8 / dtype_bits(dtype));
+  decode_scale(dtype, std::as_bytes(std::span(bytes)), values);
+  return values;
 }
 
 TEST(DecodeScale, DecodesEveryHalfAsTheReferenceDoes) {
@@ -176,13 +179,69 @@ TEST_P(ReadScalePart, IsAnyRunOfTheWhole) {
 // The large ones take several steps; rows of 3,000 tiles are longer than a step.
 INSTANTIATE_TEST_SUITE_P(
     Transforms, ReadScalePart,
-    ::testing::Values(PartCase{"Widen", {700, 1000}, {700, 1000}, ScaleTransform::kWiden},
+    ::testing::Values(PartCase{"AsItIs", {700, 1000}, {700, 1000}, ScaleTransform::kNone},
                       PartCase{"Crop", {608, 1000}, {603, 993}, ScaleTransform::kCrop},
                       PartCase{"CropStack", {50, 8, 16}, {50, 3, 9}, ScaleTransform::kCrop},
+                      PartCase{"CropWide", {3, 300'000}, {2, 299'999}, ScaleTransform::kCrop},
                       PartCase{"Swizzled", {512, 1020}, {400, 1017}, ScaleTransform::kSwizzled},
+                      PartCase{"SwizzledNarrow", {3200, 4}, {3100, 3}, ScaleTransform::kSwizzled},
                       PartCase{
-                          "SwizzledWide", {128, 12000}, {5, 11999}, ScaleTransform::kSwizzled}),
+                          "SwizzledWide", {256, 6000}, {130, 5999}, ScaleTransform::kSwizzled}),
     [](const auto& test) { return test.param.name; });
+
+/// The reads for a whole grid: none larger than it may be, and together each stored element once.
+void expect_bounded_reads(const Shape& stored_shape, const Shape& shape, ScaleTransform transform,
+                          std::size_t reads_max) {
+  const TensorRecord stored{.name = "s",
+                            .dtype = Dtype::kU8,
+                            .shape = stored_shape,
+                            .file_index = 0,
+                            .offset_bytes = 0,
+                            .size_bytes = stored_shape[0] * stored_shape[1]};
+  const WeightScale scale{.tensor_index = 0,
+                          .granularity = Granularity::kBlock,
+                          .shape = shape,
+                          .block_shape = {1, 32},
+                          .transform = transform};
+  const std::vector<ScaleRead> reads = ScaleOrder(stored, scale).reads(0, shape[0] * shape[1]);
+  std::uint64_t total = 0;
+  std::uint64_t previous_end = 0;
+  for (const ScaleRead& read : reads) {
+    EXPECT_LE(read.stored_end - read.stored_begin, kScaleReadElementsMax);
+    EXPECT_GE(read.stored_begin, previous_end);
+    previous_end = read.stored_end;
+    total += read.stored_end - read.stored_begin;
+  }
+  EXPECT_LE(previous_end, stored.size_bytes);
+  EXPECT_LE(total, stored.size_bytes);
+  EXPECT_LE(reads.size(), reads_max);
+}
+
+TEST(ScaleOrder, ReadsEachStoredElementOnceInBoundedRuns) {
+  expect_bounded_reads({256, 100'000}, {250, 99'998}, ScaleTransform::kSwizzled, 98);
+  expect_bounded_reads({1280, 2048}, {1279, 2047}, ScaleTransform::kSwizzled, 10);
+  expect_bounded_reads({128'000, 4}, {127'999, 3}, ScaleTransform::kSwizzled, 2);
+  expect_bounded_reads({16, 600'000}, {13, 599'999}, ScaleTransform::kCrop, 39);
+  expect_bounded_reads({1000, 1000}, {999, 993}, ScaleTransform::kCrop, 4);
+}
+
+TEST(ScaleOrder, ReadsPartsOfASingleRowOnly) {
+  const TensorRecord stored{.name = "s",
+                            .dtype = Dtype::kU8,
+                            .shape = {128, 100'000},
+                            .file_index = 0,
+                            .offset_bytes = 0,
+                            .size_bytes = 12'800'000};
+  const WeightScale scale{.tensor_index = 0,
+                          .granularity = Granularity::kBlock,
+                          .shape = {128, 100'000},
+                          .block_shape = {1, 32},
+                          .transform = ScaleTransform::kSwizzled};
+  const std::vector<ScaleRead> reads = ScaleOrder(stored, scale).reads(300'005, 300'009);
+  ASSERT_EQ(reads.size(), 1U);
+  EXPECT_EQ(reads[0].stored_begin, 512U);  // The tiles of columns 4 to 7 and 8 to 11.
+  EXPECT_EQ(reads[0].stored_end, 3 * 512U);
+}
 
 TEST(SpecialScaleValue, NamesTheGravest) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();

@@ -81,7 +81,7 @@ class GoldenPack {
                                 .granularity = format::Granularity::kRow,
                                 .shape = {2, 1},
                                 .block_shape = {},
-                                .transform = format::ScaleTransform::kWiden};
+                                .transform = format::ScaleTransform::kNone};
       } else {
         table.weights.push_back(
             {.name = record.name, .tensor_index = i, .dtype = record.dtype, .scale = {}});

@@ -86,7 +86,7 @@ class SamplePack {
                                            .granularity = format::Granularity::kTensor,
                                            .shape = {},
                                            .block_shape = {},
-                                           .transform = format::ScaleTransform::kWiden};
+                                           .transform = format::ScaleTransform::kNone};
       }
       if (name.ends_with("up.weight")) {
         const std::string scale = name.substr(0, name.size() - 6) + "scale";
@@ -95,7 +95,7 @@ class SamplePack {
                                            .granularity = format::Granularity::kBlock,
                                            .shape = {2, 2},
                                            .block_shape = {4, 4},
-                                           .transform = format::ScaleTransform::kWiden};
+                                           .transform = format::ScaleTransform::kNone};
       }
       weights_.weights.push_back(std::move(weight));
     }

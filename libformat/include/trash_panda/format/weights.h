@@ -27,13 +27,11 @@ enum class Granularity : std::uint8_t {
 /// "tensor", "row", "column", "block".
 [[nodiscard]] std::string_view granularity_name(Granularity granularity);
 
-/// How a stored scale becomes the canonical one. The order of elements stays unless stated.
+/// Where the elements of a canonical scale lie in the stored one.
 enum class ScaleTransform : std::uint8_t {
-  kWiden,     ///< F32 as it is; BF16 and F16 widened to F32, exactly; F64 rounded once.
-  kE8m0,      ///< Exponent codes (F8_E8M0 or U8) to F32: 2^(code - 127), code 255 is NaN.
-  kCrop,      ///< The last two dimensions of the stored grid are cut to those of the canonical one;
-              ///< elements by their stored dtype, as above.
-  kSwizzled,  ///< As kE8m0, from the layout of cuBLAS's block-scaled products to row-major.
+  kNone,      ///< One after the other, as in the canonical one.
+  kCrop,      ///< In the first rows and columns of a larger grid, of each grid of a stack.
+  kSwizzled,  ///< In the layout of cuBLAS's block-scaled products, padded to whole tiles.
 };
 
 /// The multiplicative scale of a weight: value = decoded payload * scale.
@@ -94,7 +92,7 @@ Result<WeightTable> find_weights(const Checkpoint& checkpoint);
 /// Reads a stored scale and returns it in canonical form, row-major, one float an element.
 Result<std::vector<float>> read_scale(const Checkpoint& checkpoint, const WeightScale& scale);
 
-/// Reads a run of what read_scale() returns, in memory that does not grow with the scale.
+/// Reads a run of what read_scale() returns, in memory that grows with the run only.
 ///
 /// @param first_element  First of the run, which lies within the scale.
 Result<void> read_scale_part(const Checkpoint& checkpoint, const WeightScale& scale,
