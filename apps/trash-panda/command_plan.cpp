@@ -10,6 +10,7 @@
 
 #include "trash_panda/base/file.h"
 #include "trash_panda/base/units.h"
+#include "trash_panda/format/pack_writer.h"
 #include "trash_panda/plan/plan_toml.h"
 #include "trash_panda/plan/planner.h"
 #include "trash_panda/runtime/probe.h"
@@ -102,7 +103,8 @@ Result<void> report_plan(const PlanOptions& options, const PlanReport& report, C
   for (const std::string& warning : warnings) {
     console.warn(warning);
   }
-  if (!options.check && !writes_stdout(options)) {
+  const bool can_go_on = format::check_packable(report.model->checkpoint).has_value();
+  if (!options.check && !writes_stdout(options) && can_go_on) {
     console.note(next_line(options));
   }
   return {};
@@ -135,6 +137,9 @@ Result<void> run_plan(const PlanOptions& options, Console& console) {
       plan::summarize_model(model.checkpoint, model.weights, model.blocks, request.compute_dtype);
   TP_ASSIGN_OR_RETURN(plan::Plan plan, plan::make_plan(summary, hardware, request));
   warn_of_idle_flags(options, plan);
+  if (const Result<void> packable = format::check_packable(model.checkpoint); !packable) {
+    plan.warnings.push_back(packable.error().to_string());
+  }
   if (writes_file(options)) {
     TP_RETURN_IF_ERROR(write_output_file(options.output.text, plan::write_plan_toml(plan),
                                          options.force ? Overwrite::kReplace : Overwrite::kRefuse));

@@ -140,6 +140,7 @@ std::string inspect_json(const InspectSummary& summary, const std::vector<std::s
   const Json document = {{"schema", "trash-panda/inspect/1"},
                          {"path", summary.path.native()},
                          {"kind", summary.kind},
+                         {"file_format", summary.file_format},
                          {"fingerprint", summary.fingerprint},
                          {"architecture", summary.architecture.name},
                          {"architecture_source", summary.architecture.source},

@@ -165,6 +165,7 @@ std::string inspect_text(const InspectSummary& summary, std::string_view name,
                   format_bytes(summary.total_bytes()), counted(summary.tensors.size(), "tensor"),
                   counted(summary.files.size(), "file"));
   out += summary.kind == "checkpoint" ? "" : fmt::format("  {}", summary.kind);
+  out += summary.file_format == "safetensors" ? "" : fmt::format("  {}", summary.file_format);
   out += architecture_text(summary) + "\n" + dtypes_text(summary);
   if (!summary.formats.empty()) {
     out += fmt::format("formats  {}\n", fmt::join(summary.formats, ", "));

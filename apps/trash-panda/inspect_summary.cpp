@@ -22,14 +22,19 @@ class LayoutFinder {
     const auto granularity = weight.scale ? std::optional(weight.scale->granularity) : std::nullopt;
     const format::TensorRecord* scale =
         weight.scale ? &checkpoint_.tensors()[weight.scale->tensor_index] : nullptr;
-    const Key key = {weight.dtype, granularity,
+    const format::GgmlType* ggml_type = checkpoint_.tensors()[weight.tensor_index].ggml_type;
+    const Key key = {weight.dtype,
+                     granularity,
                      weight.scale ? weight.scale->block_shape : format::Shape(),
                      scale != nullptr ? std::optional(scale->dtype) : std::nullopt,
-                     scale != nullptr ? leaf_of(scale->name) : std::string_view()};
+                     scale != nullptr ? leaf_of(scale->name) : std::string_view(),
+                     ggml_type};
     auto found = layouts_.find(key);
     if (found == layouts_.end()) {
       StorageLayout layout{
-          .format = format::storage_name(weight.dtype, granularity, std::get<2>(key)),
+          .format = ggml_type != nullptr
+                        ? std::string(ggml_type->name)
+                        : format::storage_name(weight.dtype, granularity, std::get<2>(key)),
           .scale_dtype = scale != nullptr ? std::string(format::dtype_name(scale->dtype)) : "",
           .scale_leaf = std::string(std::get<4>(key))};
       found = layouts_.emplace(key, std::move(layout)).first;
@@ -39,11 +44,22 @@ class LayoutFinder {
 
  private:
   using Key = std::tuple<format::Dtype, std::optional<format::Granularity>, format::Shape,
-                         std::optional<format::Dtype>, std::string_view>;
+                         std::optional<format::Dtype>, std::string_view, const format::GgmlType*>;
 
   const format::Checkpoint& checkpoint_;
   std::map<Key, StorageLayout> layouts_;
 };
+
+/// Files of one checkpoint are of one format, by the names that indexes and folders may hold.
+std::string_view file_format_of(const format::Checkpoint& checkpoint) {
+  if (checkpoint.is_gguf()) {
+    return "GGUF";
+  }
+  const bool is_torch = std::ranges::any_of(
+      checkpoint.files(),
+      [](const format::CheckpointFile& file) { return file.kind == format::FileKind::kTorch; });
+  return is_torch ? "torch" : "safetensors";
+}
 
 void add_files(InspectSummary& summary, const format::Checkpoint& checkpoint) {
   for (const format::CheckpointFile& file : checkpoint.files()) {
@@ -58,7 +74,7 @@ void add_tensors(InspectSummary& summary, const format::Checkpoint& checkpoint) 
   summary.tensors.reserve(checkpoint.tensors().size());
   for (const format::TensorRecord& tensor : checkpoint.tensors()) {
     summary.tensors.push_back({.name = tensor.name,
-                               .dtype = format::dtype_name(tensor.dtype),
+                               .dtype = format::type_name(tensor),
                                .shape = tensor.shape,
                                .size_bytes = tensor.size_bytes,
                                .offset_bytes = tensor.offset_bytes,
@@ -224,6 +240,7 @@ InspectSummary summarize_checkpoint(const LoadedModel& model) {
   summary.path = checkpoint.path();
   summary.fingerprint = checkpoint.fingerprint();
   summary.kind = "checkpoint";
+  summary.file_format = file_format_of(checkpoint);
   summary.architecture = find_architecture(config, checkpoint, model.blocks);
   summary.formats = model.weights.formats;
   summary.warnings = model.warnings;

@@ -104,6 +104,8 @@ struct InspectSummary {
   std::filesystem::path path;
   std::string fingerprint;  ///< Of the checkpoint, or of a pack's source; empty for a pipeline.
   std::string kind;         ///< "checkpoint", "pack" or "pipeline".
+  /// Of a checkpoint's files: "safetensors", "torch" or "GGUF"; "safetensors" of a pack's shards.
+  std::string_view file_format = "safetensors";
   Architecture architecture;
   std::vector<std::string> formats;
   std::vector<std::string> warnings;

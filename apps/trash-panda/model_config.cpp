@@ -62,6 +62,13 @@ ModelConfig read_model_config(const format::Checkpoint& checkpoint) {
 
 Architecture find_architecture(const ModelConfig& config, const format::Checkpoint& checkpoint,
                                const plan::BlockMap& blocks) {
+  for (const format::CheckpointFile& file : checkpoint.files()) {
+    // Before config.json, which may have been left there by another checkpoint.
+    const auto stated = file.metadata.find("general.architecture");
+    if (file.kind == format::FileKind::kGguf && stated != file.metadata.end()) {
+      return {.name = stated->second, .source = "GGUF"};
+    }
+  }
   if (!config.architecture.name.empty()) {
     return config.architecture;
   }

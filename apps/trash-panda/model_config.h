@@ -12,7 +12,8 @@ namespace trash_panda::cli {
 /// What a model is, and who says so.
 struct Architecture {
   std::string name;         ///< "LlamaForCausalLM"; empty where nothing tells.
-  std::string_view source;  ///< "config.json", "__metadata__" or "tensor names"; empty with `name`.
+  std::string_view source;  ///< "config.json", "__metadata__", "GGUF" or "tensor names"; empty with
+                            ///< `name`.
 };
 
 /// What config.json says that is of use here.

@@ -13,6 +13,7 @@
 
 #include "trash_panda/base/printable.h"
 #include "trash_panda/base/units.h"
+#include "trash_panda/format/pack_writer.h"
 #include "trash_panda/plan/pack_layout.h"
 #include "trash_panda/plan/plan_toml.h"
 #include "trash_panda/plan/planner.h"
@@ -131,6 +132,7 @@ Result<RepackInput> load_repack_input(const RepackOptions& options,
     TP_ASSIGN_OR_RETURN(input.plan, plan::parse_plan_toml(plan_text, options.plan.text));
   }
   TP_ASSIGN_OR_RETURN(input.model, load_model(model_path, groups_of(input.plan), console));
+  TP_RETURN_IF_ERROR(format::check_packable(input.model.checkpoint));
   input.warnings = input.model.warnings;
   if (!options.plan.given()) {
     TP_ASSIGN_OR_RETURN(input.plan, plan_for_this_machine(input.model));
