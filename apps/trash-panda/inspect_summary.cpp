@@ -145,7 +145,8 @@ void set_special_scales(InspectSummary& summary, const std::vector<format::Speci
 }
 
 /// The manifest says what was stored, in words of its own.
-StorageLayout packed_layout(const format::PackedTensor& tensor) {
+StorageLayout packed_layout(const format::PackedTensor& tensor,
+                            const std::map<std::string_view, format::Dtype>& scale_dtypes) {
   if (!tensor.scale) {
     return {.format = format::storage_name(tensor.dtype, std::nullopt, {}),
             .scale_dtype = {},
@@ -153,12 +154,14 @@ StorageLayout packed_layout(const format::PackedTensor& tensor) {
   }
   return {.format = format::storage_name(tensor.dtype, tensor.scale->granularity,
                                          tensor.scale->block_shape),
-          .scale_dtype = std::string(format::dtype_name(format::Dtype::kF32)),
+          .scale_dtype = std::string(format::dtype_name(scale_dtypes.at(tensor.name + "_scale"))),
           .scale_leaf = std::string(leaf_of(tensor.name)) + "_scale"};
 }
 
 void add_packed_tensor(InspectSummary& summary, const format::PackedExtent& extent,
-                       const format::PackedTensor& tensor, LayoutTotals& layouts) {
+                       const format::PackedTensor& tensor,
+                       const std::map<std::string_view, format::Dtype>& scale_dtypes,
+                       LayoutTotals& layouts) {
   const bool is_block = extent.tier != format::Tier::kBase;
   InspectedTensor& inspected = summary.tensors.emplace_back();
   inspected = {.name = tensor.name,
@@ -176,7 +179,7 @@ void add_packed_tensor(InspectSummary& summary, const format::PackedExtent& exte
     summary.scales.bytes += tensor.size_bytes;
     return;
   }
-  const StorageLayout layout = packed_layout(tensor);
+  const StorageLayout layout = packed_layout(tensor, scale_dtypes);
   inspected.format = layout.format;
   inspected.scale = tensor.scale ? tensor.name + "_scale" : std::string();
   add_layout(layouts, layout, tensor.size_bytes);
@@ -184,8 +187,12 @@ void add_packed_tensor(InspectSummary& summary, const format::PackedExtent& exte
 
 void add_extent(InspectSummary& summary, const format::PackedExtent& extent) {
   std::uint64_t tensor_bytes = 0;
+  std::map<std::string_view, format::Dtype> scale_dtypes;  // Beside their weights, in one extent.
   for (const format::PackedTensor& tensor : extent.tensors) {
     tensor_bytes += tensor.size_bytes;
+    if (tensor.is_scale) {
+      scale_dtypes.emplace(tensor.name, tensor.dtype);
+    }
   }
   LayoutTotals* layouts = &summary.outside_layouts;
   if (extent.tier == format::Tier::kBase) {
@@ -202,7 +209,7 @@ void add_extent(InspectSummary& summary, const format::PackedExtent& extent) {
     layouts = &group->layouts;
   }
   for (const format::PackedTensor& tensor : extent.tensors) {
-    add_packed_tensor(summary, extent, tensor, *layouts);
+    add_packed_tensor(summary, extent, tensor, scale_dtypes, *layouts);
   }
 }
 
