@@ -42,6 +42,7 @@ std::string gguf_source(const Checkpoint& checkpoint) {
 
 WeightTable list_gguf_weights(const Checkpoint& checkpoint) {
   WeightTable table;
+  table.are_scale_values_checked = true;  // There are none.
   std::map<std::string, std::uint64_t> bytes_by_type;
   table.weights.reserve(checkpoint.tensors().size());
   for (std::size_t index = 0; index < checkpoint.tensors().size(); ++index) {
