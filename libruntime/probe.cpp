@@ -27,7 +27,6 @@ namespace {
 
 /// Measuring may not be what pushes a machine into swap.
 constexpr std::uint64_t kMeasuringPartOfFreeRam = 8;
-constexpr std::uint64_t kMeasuringBytesMax = 512 * kMiB;
 constexpr std::uint64_t kMeasuringBytesMin = 8 * kMiB;
 
 std::string utc_now() {
@@ -62,14 +61,14 @@ std::string machine_fingerprint(const plan::Hardware& hardware) {
   return fmt::format("{:016x}", fnv1a(text));
 }
 
-std::uint64_t measuring_bytes(const plan::Hardware& hardware) {
+std::uint64_t measuring_bytes(const plan::Hardware& hardware, const EffortPlan& effort) {
   std::uint64_t free_bytes = hardware.ram_available_bytes;
   if (hardware.cgroup_limit_bytes) {
     free_bytes =
         std::min(free_bytes, *hardware.cgroup_limit_bytes - std::min(*hardware.cgroup_limit_bytes,
                                                                      hardware.cgroup_used_bytes));
   }
-  return std::clamp(free_bytes / kMeasuringPartOfFreeRam, kMeasuringBytesMin, kMeasuringBytesMax);
+  return std::clamp(free_bytes / kMeasuringPartOfFreeRam, kMeasuringBytesMin, effort.memory_bytes);
 }
 
 }  // namespace
@@ -97,7 +96,7 @@ void describe_hardware(const std::vector<std::filesystem::path>& paths, plan::Ha
 
 Result<void> measure_hardware(const ProbeOptions& options, plan::Hardware& hardware) {
   const EffortPlan& effort = effort_plan(options.effort);
-  const std::uint64_t memory_bytes = measuring_bytes(hardware);
+  const std::uint64_t memory_bytes = measuring_bytes(hardware, effort);
   const auto announce = [&](const std::string& step) {
     if (options.on_step) {
       options.on_step(step);

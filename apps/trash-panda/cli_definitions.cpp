@@ -108,6 +108,12 @@ void define_plan(CommandDefinition& command, PlanOptions& options) {
       .choices({"bf16", "fp16", "fp32", "keep"})
       .from_environment()
       .list("--group", "PATH", options.groups, std::string(kGroupHelp))
+      .group("Machine")
+      .value("--probe", "WHEN", options.probe,
+             "measure disk, RAM and GPU first: auto (default: unless it was done within 30 days; "
+             "about 3 s, for models of 256 MiB and more), never, or force (about 10 s)")
+      .choices({"auto", "never", "force"})
+      .from_environment()
       .example("trash-panda plan model.safetensors", "what fits where on this machine?")
       .example("trash-panda plan model.safetensors --max-ram 8GB -o plan.toml",
                "plan within 8 GB of RAM and keep the plan")

@@ -48,6 +48,7 @@ struct PlanOptions {
   std::vector<std::string> assignments;  ///< TIER=SEL, in order.
   Setting lookahead;
   Setting compute_dtype;
+  Setting probe;
   std::vector<std::string> groups;
 };
 

@@ -16,6 +16,7 @@
 #include "trash_panda/runtime/probe.h"
 
 #include "commands.h"
+#include "measured_rates.h"
 #include "model_input.h"
 #include "output_file.h"
 #include "plan_report.h"
@@ -128,13 +129,16 @@ void warn_of_idle_flags(const PlanOptions& options, plan::Plan& plan) {
 Result<void> run_plan(const PlanOptions& options, Console& console) {
   TP_RETURN_IF_ERROR(check_options(options, console));
   // Options first: a mistyped one is told before anything is read.
-  const plan::Hardware hardware = runtime::probe_hardware();
+  TP_ASSIGN_OR_RETURN(const ProbeMode probe, probe_mode_of(options.probe));
+  plan::Hardware hardware = runtime::probe_hardware();
   TP_ASSIGN_OR_RETURN(const plan::PlanRequest request, make_plan_request(options, hardware));
   TP_ASSIGN_OR_RETURN(const std::filesystem::path path, find_model(options.model));
   TP_RETURN_IF_ERROR(refuse_pack(path));
   TP_ASSIGN_OR_RETURN(const LoadedModel model, load_model(path, options.groups, console));
   const plan::ModelSummary summary =
       plan::summarize_model(model.checkpoint, model.weights, model.blocks, request.compute_dtype);
+  TP_RETURN_IF_ERROR(add_measured_rates({.path = path, .size_bytes = summary.total_bytes}, probe,
+                                        hardware, console));
   TP_ASSIGN_OR_RETURN(plan::Plan plan, plan::make_plan(summary, hardware, request));
   warn_of_idle_flags(options, plan);
   if (const Result<void> packable = format::check_packable(model.checkpoint); !packable) {

@@ -112,8 +112,9 @@ Result<void> make_cache_folder(const std::filesystem::path& folder) {
     std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
   }
   if (error) {
-    return std::unexpected(Error::from_errno(
-        error.value(), fmt::format("can't make {}", printable(folder)), ErrorCode::kOutput));
+    return std::unexpected(
+        Error::from_errno(error.value(), fmt::format("can't make {}", printable(folder)))
+            .with_code(ErrorCode::kOutput));
   }
   return {};
 }

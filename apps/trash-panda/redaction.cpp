@@ -99,9 +99,9 @@ const std::vector<Pattern>& patterns() {
       {"uuid", std::regex(R"([0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12})", kFlags)},
       {"mac", std::regex(R"(\b([0-9a-f]{2}[:-]){5,7}[0-9a-f]{2}\b)", kFlags)},
       {"mac", std::regex(R"(\b([0-9a-f]{4}\.){2}[0-9a-f]{4}\b)", kFlags)},
-      {"ip", std::regex(R"(\b([0-9a-f]{1,4}:){3,7}[0-9a-f]{1,4}\b)", kFlags)},
       {"ip", std::regex(R"(\b[0-9a-f]{0,4}(:[0-9a-f]{1,4})*::([0-9a-f]{1,4}(:[0-9a-f]{1,4})*)?)",
                         kFlags)},
+      {"ip", std::regex(R"(\b([0-9a-f]{1,4}:){3,7}[0-9a-f]{1,4}\b)", kFlags)},
       // A version of four numbers looks the same; that of WSL's kernel is well known.
       {"ip", std::regex(R"(\b(\d{1,3}\.){3}\d{1,3}\b(?!-microsoft))", kFlags)},
       {"wwn", std::regex(R"(\b(wwn|eui|naa|nguid|nvme\.)[-.:0x]*[0-9a-f]{8,}\b)", kFlags)},

@@ -22,7 +22,8 @@ constexpr EffortPlan kBrief = {.depths = kDepths,
                                .scratch_bytes = 0,
                                .scratch = Seconds(0),
                                .memory = Seconds(0.03),
-                               .memory_rounds = 3};
+                               .memory_rounds = 3,
+                               .memory_bytes = 128 * kMiB};
 constexpr EffortPlan kQuick = {.depths = kDepths,
                                .request_bytes = kRequestBytes,
                                .grid_rounds = 2,
@@ -32,7 +33,8 @@ constexpr EffortPlan kQuick = {.depths = kDepths,
                                .scratch_bytes = 512 * kMiB,
                                .scratch = Seconds(2),
                                .memory = Seconds(0.05),
-                               .memory_rounds = 5};
+                               .memory_rounds = 5,
+                               .memory_bytes = 512 * kMiB};
 constexpr EffortPlan kFull = {.depths = kDepths,
                               .request_bytes = kRequestBytes,
                               .grid_rounds = 5,
@@ -42,7 +44,8 @@ constexpr EffortPlan kFull = {.depths = kDepths,
                               .scratch_bytes = 4 * kGiB,
                               .scratch = Seconds(20),
                               .memory = Seconds(0.2),
-                              .memory_rounds = 9};
+                              .memory_rounds = 9,
+                              .memory_bytes = 512 * kMiB};
 
 }  // namespace
 

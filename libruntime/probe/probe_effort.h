@@ -23,6 +23,7 @@ struct EffortPlan {
   Seconds scratch;
   Seconds memory;  ///< Of each measurement of RAM, CPU and link.
   std::uint32_t memory_rounds;
+  std::uint64_t memory_bytes;  ///< Taken for measuring, where there is plenty.
 };
 
 [[nodiscard]] const EffortPlan& effort_plan(ProbeEffort effort);
