@@ -114,6 +114,7 @@ void visit_fields(Visit& visit, auto& gpu)
   visit("d2h_pinned_bytes_per_s", gpu.d2h_pinned_bytes_per_s);
   visit("d2h_pageable_bytes_per_s", gpu.d2h_pageable_bytes_per_s);
   visit("h2d_duplex_bytes_per_s", gpu.h2d_duplex_bytes_per_s);
+  visit("memory_bytes_per_s", gpu.memory_bytes_per_s);
   visit("expand", gpu.expand);
 }
 
@@ -121,8 +122,8 @@ template <class Visit>
 void visit_fields(Visit& visit, auto& hardware)
   requires requires { hardware.gpus; }
 {
-  visit("measured_at", hardware.measured_at);
   visit("note", hardware.note);
+  visit("measured_at", hardware.measured_at);
   visit("fingerprint", hardware.fingerprint);
   visit("system", hardware.system);
   visit("cpu", hardware.cpu);

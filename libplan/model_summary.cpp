@@ -93,6 +93,7 @@ ModelSummary summarize_tensors(std::span<const format::TensorRecord> tensors,
     }
   }
   std::vector<bool> expands(summary.blocks.size(), false);
+  summary.contents.resize(summary.blocks.size());
   for (const format::Weight& weight : weights.weights) {
     const WeightSize size = measure(weight, tensors[weight.tensor_index], dtype);
     const std::size_t owner = owners[weight.tensor_index];
@@ -102,7 +103,14 @@ ModelSummary summarize_tensors(std::span<const format::TensorRecord> tensors,
     }
     summary.blocks[owner].extent_bytes += size.packed_bytes;
     summary.blocks[owner].expanded_bytes += size.expanded_bytes;
-    expands[owner] = expands[owner] || expanded_dtype(weight, dtype).has_value();
+    const std::uint64_t stored_bytes = tensors[weight.tensor_index].size_bytes;
+    if (expanded_dtype(weight, dtype).has_value()) {
+      expands[owner] = true;
+      summary.blocks[owner].expand_bytes += stored_bytes;
+    }
+    BlockContent& content = summary.contents[owner];
+    content.bf16_bytes += weight.dtype == format::Dtype::kBf16 ? stored_bytes : 0;
+    content.fp8_bytes += format::is_fp8(weight.dtype) ? stored_bytes : 0;
   }
   for (std::size_t index = 0; index < summary.blocks.size(); ++index) {
     PlannedBlock& block = summary.blocks[index];

@@ -175,22 +175,55 @@ Placement place_blocks(const PlacementProblem& problem) {
   TP_ASSERT(problem.fixed.size() == problem.blocks.size());
   const std::vector<bool> is_streamed = choose_streamed(problem);
   const auto [is_on_disk, lookahead] = choose_disk(problem, is_streamed);
+  std::vector<PlannedBlock> blocks(problem.blocks.begin(), problem.blocks.end());
+  for (std::size_t index = 0; index < blocks.size(); ++index) {
+    blocks[index].tier = is_on_disk[index]    ? Tier::kDisk
+                         : is_streamed[index] ? Tier::kRam
+                                              : Tier::kGpu;
+  }
+  return equip_blocks(problem, std::move(blocks), lookahead, kDeviceSlotCount);
+}
+
+Placement equip_blocks(const PlacementProblem& problem, std::vector<PlannedBlock> blocks,
+                       std::uint64_t lookahead_blocks, std::uint64_t device_slot_count) {
+  const bool has_vram = problem.vram_budget_bytes > 0;
   Placement placement;
-  for (std::size_t index = 0; index < problem.blocks.size(); ++index) {
-    placement.tiers.push_back(is_on_disk[index]    ? Tier::kDisk
-                              : is_streamed[index] ? Tier::kRam
-                                                   : Tier::kGpu);
-  }
-  placement.lookahead_blocks = lookahead;
-  const Slots host_slots = slots_for(problem.blocks, is_on_disk, 1 + lookahead);
-  placement.slot_bytes = host_slots.total_bytes();
-  placement.lookahead_bytes = lookahead * host_slots.size_bytes;
+  placement.lookahead_blocks = lookahead_blocks;
   placement.compute_slot_bytes = problem.expansion_bytes_max;
-  if (problem.vram_budget_bytes > 0) {
-    placement.compute_slot_bytes +=
-        slots_for(problem.blocks, is_streamed, kDeviceSlotCount).total_bytes();
+  std::uint64_t host_slot_bytes = 0;
+  std::uint64_t device_slot_bytes = 0;
+  for (const PlannedBlock& block : blocks) {
+    if (block.form == StorageForm::kExponent) {
+      placement.compute_slot_bytes = std::max(placement.compute_slot_bytes, block.expanded_bytes);
+    }
+    if (block.tier == Tier::kDisk) {
+      placement.host_slot_count = std::min(placement.host_slot_count + 1, 1 + lookahead_blocks);
+      host_slot_bytes = std::max(host_slot_bytes, arriving_bytes(block));
+    }
+    if (has_vram && block.tier != Tier::kGpu) {
+      placement.device_slot_count = std::min(placement.device_slot_count + 1, device_slot_count);
+      device_slot_bytes = std::max(device_slot_bytes, arriving_bytes(block));
+    }
   }
+  placement.slot_bytes = placement.host_slot_count * host_slot_bytes;
+  placement.lookahead_bytes = lookahead_blocks * host_slot_bytes;
+  placement.compute_slot_bytes += placement.device_slot_count * device_slot_bytes;
+  placement.blocks = std::move(blocks);
   return placement;
+}
+
+bool fits_budgets(const PlacementProblem& problem, const Placement& placement) {
+  const bool has_vram = problem.vram_budget_bytes > 0;
+  std::uint64_t device_bytes = problem.base_bytes + placement.compute_slot_bytes;
+  std::uint64_t ram_bytes = placement.slot_bytes;
+  for (const PlannedBlock& block : placement.blocks) {
+    const bool is_on_device = has_vram && block.tier == Tier::kGpu;
+    (is_on_device ? device_bytes : ram_bytes) +=
+        block.tier == Tier::kDisk ? 0 : block.waiting_bytes();
+  }
+  return has_vram
+             ? device_bytes <= problem.vram_budget_bytes && ram_bytes <= problem.ram_budget_bytes
+             : device_bytes + ram_bytes <= problem.ram_budget_bytes;
 }
 
 }  // namespace trash_panda::plan

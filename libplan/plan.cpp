@@ -1,6 +1,30 @@
 #include "trash_panda/plan/plan.h"
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
 namespace trash_panda::plan {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, StorageForm>, 3> kStorageForms{{
+    {"raw", StorageForm::kRaw},
+    {"exponent", StorageForm::kExponent},
+    {"zstd", StorageForm::kZstd},
+}};
+
+}  // namespace
+
+std::string_view storage_form_name(StorageForm form) {
+  return std::ranges::find(kStorageForms, form, [](const auto& entry) { return entry.second; })
+      ->first;
+}
+
+std::optional<StorageForm> parse_storage_form(std::string_view name) {
+  const auto* const found =
+      std::ranges::find(kStorageForms, name, [](const auto& entry) { return entry.first; });
+  return found == kStorageForms.end() ? std::nullopt : std::optional(found->second);
+}
 
 std::uint64_t Plan::stored_bytes(Tier tier) const {
   std::uint64_t of_tier_bytes = 0;
@@ -21,7 +45,7 @@ std::uint64_t Plan::extent_bytes(Tier tier) const {
   }
   std::uint64_t total_bytes = 0;
   for (const PlannedBlock& block : blocks) {
-    total_bytes += block.tier == tier ? block.extent_bytes : 0;
+    total_bytes += block.tier == tier ? block.waiting_bytes() : 0;
   }
   return total_bytes;
 }
@@ -35,14 +59,16 @@ std::size_t Plan::block_count(Tier tier) const {
 }
 
 std::uint64_t Plan::ram_used_bytes() const {
-  const std::uint64_t on_compute_device_bytes = uses_vram() ? 0 : base_bytes + compute_slot_bytes;
+  const std::uint64_t on_compute_device_bytes =
+      uses_vram() ? 0 : base_bytes + compute_slot_bytes + kv_cache_bytes;
   // Without VRAM, blocks of the GPU tier lie in RAM as well.
   const std::uint64_t gpu_tier_bytes = uses_vram() ? 0 : extent_bytes(Tier::kGpu);
   return extent_bytes(Tier::kRam) + gpu_tier_bytes + slot_bytes + on_compute_device_bytes;
 }
 
 std::uint64_t Plan::vram_used_bytes() const {
-  return uses_vram() ? base_bytes + compute_slot_bytes + extent_bytes(Tier::kGpu) : 0;
+  return uses_vram() ? base_bytes + compute_slot_bytes + kv_cache_bytes + extent_bytes(Tier::kGpu)
+                     : 0;
 }
 
 bool Plan::fits() const {

@@ -24,12 +24,19 @@ namespace {
 /// and few enough that what a plan adds up stays in range.
 constexpr std::uint64_t kSizeBytesMax = std::uint64_t{1} << 60U;
 
+/// Longest time that is read: a year.
+constexpr double kSecondsMax = 31'536'000;
+
 /// Where a key's value goes; the type says what the value must be.
-using Target = std::variant<std::uint64_t*, std::string*, Tier*>;
+using Target = std::variant<std::uint64_t*, std::optional<std::uint64_t>*, double*, std::string*,
+                            Tier*, StorageForm*, std::vector<std::uint64_t>*>;
+
+enum class Presence { kRequired, kOptional };
 
 struct Field {
   std::string_view key;
   Target target;
+  Presence presence = Presence::kRequired;
 };
 
 class PlanParser {
@@ -68,6 +75,10 @@ class PlanParser {
     const auto wrong = [&](std::string_view wanted) {
       return std::unexpected(at(node.source(), fmt::format("{} must be {}", key, wanted)));
     };
+    if (std::optional<std::uint64_t>* const* maybe =
+            std::get_if<std::optional<std::uint64_t>*>(&target)) {
+      return read_value(node, key, &(*maybe)->emplace());
+    }
     if (std::uint64_t* const* number = std::get_if<std::uint64_t*>(&target)) {
       const toml::value<std::int64_t>* const value = node.as_integer();
       if (value == nullptr || value->get() < 0 ||
@@ -77,12 +88,38 @@ class PlanParser {
       **number = static_cast<std::uint64_t>(value->get());
       return {};
     }
+    if (double* const* seconds = std::get_if<double*>(&target)) {
+      const std::optional<double> value = node.value<double>();
+      if (!node.is_number() || !value || !(*value >= 0 && *value <= kSecondsMax)) {
+        return wrong(fmt::format("a number of seconds from 0 to {}", kSecondsMax));
+      }
+      **seconds = *value;
+      return {};
+    }
+    if (std::vector<std::uint64_t>* const* numbers =
+            std::get_if<std::vector<std::uint64_t>*>(&target)) {
+      if (!node.is_array()) {
+        return wrong("an array of whole numbers");
+      }
+      for (const toml::node& item : *node.as_array()) {
+        TP_RETURN_IF_ERROR(read_value(item, key, &(*numbers)->emplace_back()));
+      }
+      return {};
+    }
     const toml::value<std::string>* const value = node.as_string();
     if (value == nullptr) {
       return wrong("a string");
     }
     if (std::string* const* text = std::get_if<std::string*>(&target)) {
       **text = value->get();
+      return {};
+    }
+    if (StorageForm* const* form = std::get_if<StorageForm*>(&target)) {
+      const std::optional<StorageForm> known = parse_storage_form(value->get());
+      if (!known) {
+        return wrong(fmt::format("raw, exponent or zstd, not {}", printable(value->get())));
+      }
+      **form = *known;
       return {};
     }
     const std::optional<Tier> tier = format::parse_tier(value->get());
@@ -107,9 +144,10 @@ class PlanParser {
       }
       TP_RETURN_IF_ERROR(read_value(node, field->key, field->target));
     }
-    for (const std::string_view key : known) {
-      if (!table.contains(key)) {
-        return std::unexpected(at(table.source(), fmt::format("{} is missing {}", key, name)));
+    for (const Field& field : fields) {
+      if (field.presence == Presence::kRequired && !table.contains(field.key)) {
+        return std::unexpected(
+            at(table.source(), fmt::format("{} is missing {}", field.key, name)));
       }
     }
     return {};
@@ -126,6 +164,12 @@ class PlanParser {
       return std::unexpected(at(node->source(), fmt::format("{} must be a table", key)));
     }
     return read_table(*node->as_table(), name, fields);
+  }
+
+  /// The same for a table that may be left out.
+  Result<void> read_optional_subtable(const toml::table& document, std::string_view key,
+                                      std::span<const Field> fields) {
+    return document.contains(key) ? read_subtable(document, key, fields) : Result<void>();
   }
 
   Result<void> read_version(const toml::table& document) {
@@ -146,8 +190,9 @@ class PlanParser {
   }
 
   Result<void> check_document_keys(const toml::table& document) {
-    constexpr std::array<std::string_view, 6> kKnown{"version", "model",    "hardware",
-                                                     "budget",  "settings", "block"};
+    constexpr std::array<std::string_view, 9> kKnown{"version",   "model",    "hardware",
+                                                     "rates",     "budget",   "settings",
+                                                     "predicted", "demotion", "block"};
     for (const auto& [key, node] : document) {
       if (std::ranges::find(kKnown, key.str()) == kKnown.end()) {
         return std::unexpected(unknown_key(key, "at the top", kKnown));
@@ -157,12 +202,51 @@ class PlanParser {
   }
 
   Result<void> read_settings(const toml::table& document, Plan& plan) {
-    TP_RETURN_IF_ERROR(read_subtable(document, "settings",
-                                     std::array{Field{"compute_dtype", &plan.compute_dtype},
-                                                Field{"lookahead_bytes", &plan.lookahead_bytes}}));
+    TP_RETURN_IF_ERROR(read_subtable(
+        document, "settings",
+        std::array{Field{"compute_dtype", &plan.compute_dtype},
+                   Field{"lookahead_bytes", &plan.lookahead_bytes},
+                   Field{"host_slot_count", &plan.host_slot_count, Presence::kOptional},
+                   Field{"device_slot_count", &plan.device_slot_count, Presence::kOptional}}));
     if (!parse_compute_dtype(plan.compute_dtype)) {
       return std::unexpected(at(document.at_path("settings.compute_dtype").node()->source(),
                                 "compute_dtype must be bf16, fp16, fp32 or keep"));
+    }
+    return {};
+  }
+
+  Result<void> read_rates(const toml::table& document, Plan& plan) {
+    constexpr Presence kOptional = Presence::kOptional;
+    return read_optional_subtable(
+        document, "rates",
+        std::array{Field{"measured_at", &plan.measured_at, kOptional},
+                   Field{"disk_bytes_per_s", &plan.rates.disk_bytes_per_s, kOptional},
+                   Field{"decode_bytes_per_s", &plan.rates.decode_bytes_per_s, kOptional},
+                   Field{"expand_bytes_per_s", &plan.rates.expand_bytes_per_s, kOptional},
+                   Field{"link_bytes_per_s", &plan.rates.link_bytes_per_s, kOptional},
+                   Field{"compute_source", &plan.compute_source, kOptional}});
+  }
+
+  /// What was predicted, and who gives way: blocks are read before.
+  Result<void> read_prediction(const toml::table& document, Plan& plan) {
+    if (document.contains("predicted")) {
+      Prediction& predicted = plan.predicted.emplace();
+      TP_RETURN_IF_ERROR(read_subtable(
+          document, "predicted",
+          std::array{Field{"pass_s", &predicted.pass_s}, Field{"bound_s", &predicted.bound_s},
+                     Field{"limiting", &predicted.limiting}, Field{"stall_s", &predicted.stall_s},
+                     Field{"first_pass_s", &predicted.first_pass_s}}));
+    }
+    TP_RETURN_IF_ERROR(read_optional_subtable(
+        document, "demotion",
+        std::array{Field{"gpu", &plan.demote_gpu}, Field{"ram", &plan.demote_ram}}));
+    for (const std::vector<std::uint64_t>* const order : {&plan.demote_gpu, &plan.demote_ram}) {
+      for (const std::uint64_t index : *order) {
+        if (index >= plan.blocks.size()) {
+          return std::unexpected(at(document.get("demotion")->source(),
+                                    fmt::format("there is no block {} to demote", index)));
+        }
+      }
     }
     return {};
   }
@@ -189,13 +273,20 @@ class PlanParser {
                      std::array{Field{"name", &block.name}, Field{"tier", &block.tier},
                                 Field{"stored_bytes", &block.stored_bytes},
                                 Field{"extent_bytes", &block.extent_bytes},
-                                Field{"expanded_bytes", &block.expanded_bytes}}));
+                                Field{"expanded_bytes", &block.expanded_bytes},
+                                Field{"expand_bytes", &block.expand_bytes, Presence::kOptional},
+                                Field{"form", &block.form, Presence::kOptional},
+                                Field{"coded_bytes", &block.coded_bytes, Presence::kOptional},
+                                Field{"compute_s", &block.compute_s, Presence::kOptional}}));
       if (!names.insert(block.name).second) {
         return std::unexpected(
             at(item.source(), fmt::format("a second block is named {}", printable(block.name))));
       }
       blocks_bytes += block.stored_bytes;
-      memory_bytes += block.extent_bytes + block.expanded_bytes;
+      if (block.form != StorageForm::kRaw && block.coded_bytes == 0) {
+        return std::unexpected(at(item.source(), "a block that is not raw needs its coded_bytes"));
+      }
+      memory_bytes += block.extent_bytes + block.coded_bytes + block.expanded_bytes;
       if (memory_bytes > kSizeBytesMax) {
         return std::unexpected(at(item.source(), "blocks add up to more than any machine holds"));
       }
@@ -225,14 +316,17 @@ class PlanParser {
                                  Field{"ram_limit_source", &plan.ram_limit_source},
                                  Field{"gpu_name", &plan.gpu_name},
                                  Field{"vram_total_bytes", &plan.vram_total_bytes}}));
+    TP_RETURN_IF_ERROR(read_rates(document, plan));
     TP_RETURN_IF_ERROR(read_subtable(
         document, "budget",
         std::array{Field{"ram_bytes", &plan.ram_budget_bytes},
                    Field{"vram_bytes", &plan.vram_budget_bytes},
                    Field{"base_bytes", &plan.base_bytes}, Field{"slot_bytes", &plan.slot_bytes},
-                   Field{"compute_slot_bytes", &plan.compute_slot_bytes}}));
+                   Field{"compute_slot_bytes", &plan.compute_slot_bytes},
+                   Field{"kv_cache_bytes", &plan.kv_cache_bytes, Presence::kOptional}}));
     TP_RETURN_IF_ERROR(read_settings(document, plan));
     TP_RETURN_IF_ERROR(read_blocks(document, plan));
+    TP_RETURN_IF_ERROR(read_prediction(document, plan));
     return plan;
   }
 

@@ -2,8 +2,10 @@
 #include <iterator>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trash_panda/base/units.h"
 #include "trash_panda/format/tier.h"
@@ -60,6 +62,75 @@ std::string quote(std::string_view text) {
   return quoted;
 }
 
+/// A line of an amount that is not always known.
+std::string rate_line(std::string_view key, std::optional<std::uint64_t> bytes_per_s) {
+  return bytes_per_s
+             ? fmt::format("{} = {}  # {}/s\n", key, *bytes_per_s, format_bytes(*bytes_per_s))
+             : std::string();
+}
+
+/// A TOML float: shortest text that reads back as the same number.
+std::string float_text(double value) {
+  std::string text = fmt::format("{}", value);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
+std::string array_text(const std::vector<std::uint64_t>& values) {
+  return fmt::format("[{}]", fmt::join(values, ", "));
+}
+
+std::string rates_text(const Plan& plan) {
+  std::string text = rate_line("disk_bytes_per_s", plan.rates.disk_bytes_per_s) +
+                     rate_line("decode_bytes_per_s", plan.rates.decode_bytes_per_s) +
+                     rate_line("expand_bytes_per_s", plan.rates.expand_bytes_per_s) +
+                     rate_line("link_bytes_per_s", plan.rates.link_bytes_per_s);
+  if (!plan.measured_at.empty()) {
+    text = fmt::format("measured_at = {}\n", quote(plan.measured_at)) + text;
+  }
+  if (!plan.compute_source.empty()) {
+    text += fmt::format("compute_source = {}\n", quote(plan.compute_source));
+  }
+  return text.empty() ? text : "\n[rates]\n" + text;
+}
+
+std::string prediction_text(const Plan& plan) {
+  std::string text;
+  if (plan.predicted) {
+    text += fmt::format(
+        "\n[predicted]\npass_s = {}\nbound_s = {}\nlimiting = {}\nstall_s = {}\n"
+        "first_pass_s = {}\n",
+        float_text(plan.predicted->pass_s), float_text(plan.predicted->bound_s),
+        quote(plan.predicted->limiting), float_text(plan.predicted->stall_s),
+        float_text(plan.predicted->first_pass_s));
+  }
+  if (!plan.demote_gpu.empty() || !plan.demote_ram.empty()) {
+    text += fmt::format(
+        "\n# Blocks that give up their place first when memory is short at load, by index from 0.\n"
+        "[demotion]\ngpu = {}\nram = {}\n",
+        array_text(plan.demote_gpu), array_text(plan.demote_ram));
+  }
+  return text;
+}
+
+std::string block_text(const PlannedBlock& block) {
+  std::string text = fmt::format(
+      "\n[[block]]\nname = {}\ntier = \"{}\"\nstored_bytes = {}\nextent_bytes = {}\n"
+      "expanded_bytes = {}\n",
+      quote(block.name), format::tier_name(block.tier), block.stored_bytes, block.extent_bytes,
+      block.expanded_bytes);
+  if (block.expand_bytes > 0) {
+    text += fmt::format("expand_bytes = {}\n", block.expand_bytes);
+  }
+  if (block.form != StorageForm::kRaw) {
+    text += fmt::format("form = \"{}\"\ncoded_bytes = {}\n", storage_form_name(block.form),
+                        block.coded_bytes);
+  }
+  if (block.compute_s > 0) {
+    text += fmt::format("compute_s = {}\n", float_text(block.compute_s));
+  }
+  return text;
+}
+
 /// One line with the amount for people behind it.
 std::string size_line(std::string_view key, std::uint64_t bytes) {
   return fmt::format("{} = {}  # {}\n", key, bytes, format_bytes(bytes));
@@ -80,20 +151,27 @@ std::string write_plan_toml(const Plan& plan) {
   text += fmt::format("ram_limit_source = {}\ngpu_name = {}\n", quote(plan.ram_limit_source),
                       quote(plan.gpu_name));
   text += size_line("vram_total_bytes", plan.vram_total_bytes);
+  text += rates_text(plan);
   text += "\n[budget]\n";
   text += size_line("ram_bytes", plan.ram_budget_bytes);
   text += size_line("vram_bytes", plan.vram_budget_bytes);
   text += size_line("base_bytes", plan.base_bytes);
   text += size_line("slot_bytes", plan.slot_bytes);
   text += size_line("compute_slot_bytes", plan.compute_slot_bytes);
+  if (plan.kv_cache_bytes > 0) {
+    text += size_line("kv_cache_bytes", plan.kv_cache_bytes);
+  }
   text += fmt::format("\n[settings]\ncompute_dtype = {}\n", quote(plan.compute_dtype));
   text += size_line("lookahead_bytes", plan.lookahead_bytes);
+  if (plan.host_slot_count > 0) {
+    text += fmt::format("host_slot_count = {}\n", plan.host_slot_count);
+  }
+  if (plan.device_slot_count > 0) {
+    text += fmt::format("device_slot_count = {}\n", plan.device_slot_count);
+  }
+  text += prediction_text(plan);
   for (const PlannedBlock& block : plan.blocks) {
-    text += fmt::format(
-        "\n[[block]]\nname = {}\ntier = \"{}\"\nstored_bytes = {}\nextent_bytes = {}\n"
-        "expanded_bytes = {}\n",
-        quote(block.name), format::tier_name(block.tier), block.stored_bytes, block.extent_bytes,
-        block.expanded_bytes);
+    text += block_text(block);
   }
   return text;
 }

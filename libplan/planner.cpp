@@ -8,8 +8,13 @@
 
 #include "trash_panda/base/printable.h"
 #include "trash_panda/base/units.h"
+#include "trash_panda/plan/prediction.h"
 
+#include "block_costs.h"
 #include "budgets.h"
+#include "cost_placement.h"
+#include "demotion.h"
+#include "greedy_placement.h"
 #include "placement.h"
 
 namespace trash_panda::plan {
@@ -106,6 +111,7 @@ std::string vram_shortage(const Plan& plan) {
   return fmt::format("needs {} of VRAM and the budget is {}{}",
                      format_bytes(plan.vram_used_bytes()), format_bytes(plan.vram_budget_bytes),
                      list_parts({{"base", plan.base_bytes},
+                                 {"KV cache", plan.kv_cache_bytes},
                                  {fmt::format("{} resident blocks", plan.block_count(Tier::kGpu)),
                                   plan.extent_bytes(Tier::kGpu)},
                                  {"compute slots", plan.compute_slot_bytes}}));
@@ -117,6 +123,7 @@ std::string ram_shortage(const Plan& plan) {
       format_bytes(plan.ram_budget_bytes), format_bytes(plan.ram_limit_bytes),
       plan.ram_limit_source,
       list_parts({{"base", plan.uses_vram() ? 0 : plan.base_bytes},
+                  {"KV cache", plan.uses_vram() ? 0 : plan.kv_cache_bytes},
                   {"compute slots", plan.uses_vram() ? 0 : plan.compute_slot_bytes},
                   {fmt::format("{} blocks in RAM", plan.block_count(Tier::kRam)),
                    plan.extent_bytes(Tier::kRam)},
@@ -153,6 +160,18 @@ Result<void> check_fit(const PlanRequest& request, const Budgets& budgets, Plan&
   return {};
 }
 
+/// Why a plan comes without a prediction, or was placed without one.
+void warn_of_missing_rates(const Hardware& hardware, Plan& plan) {
+  std::string names;
+  for (const Channel channel : missing_rates(plan)) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", channel_name(channel));
+  }
+  if (!names.empty() && !hardware.measured_at.empty()) {
+    plan.warnings.push_back(
+        fmt::format("{} not measured: blocks are spread evenly and no time is predicted", names));
+  }
+}
+
 /// What a user should know; of a plan that does not fit, only what that does not make moot.
 void warn(const Hardware& hardware, const PlanRequest& request, const Placement& placement,
           Plan& plan) {
@@ -162,6 +181,9 @@ void warn(const Hardware& hardware, const PlanRequest& request, const Placement&
   }
   if (!plan.fits()) {
     return;
+  }
+  if (request.placement == PlacementMethod::kCost) {
+    warn_of_missing_rates(hardware, plan);
   }
   const std::uint64_t base_budget_bytes =
       plan.uses_vram() ? plan.vram_budget_bytes : plan.ram_budget_bytes;
@@ -191,27 +213,51 @@ void warn(const Hardware& hardware, const PlanRequest& request, const Placement&
   }
 }
 
+/// The placement that the request's method gives.
+Placement choose_placement(const PlacementProblem& problem, const ModelSummary& model,
+                           const Hardware& hardware, const PlanRequest& request) {
+  Placement even = place_blocks(problem);
+  std::vector<PlannedBlock> blocks(problem.blocks.begin(), problem.blocks.end());
+  const std::vector<Tier> greedy_tiers = place_greedily(model, hardware, request);
+  for (std::size_t index = 0; index < blocks.size(); ++index) {
+    blocks[index].tier = problem.fixed[index].value_or(greedy_tiers[index]);
+  }
+  Placement greedy =
+      equip_blocks(problem, std::move(blocks), request.lookahead_blocks.value_or(kLookaheadBlocks),
+                   kDeviceSlotCount);
+  even.rates = greedy.rates = problem.rates;
+  if (request.placement == PlacementMethod::kGreedy) {
+    return greedy;
+  }
+  return place_by_cost(problem, {even, greedy}).value_or(std::move(even));
+}
+
 }  // namespace
 
 Result<Plan> make_plan(const ModelSummary& model, const Hardware& hardware,
                        const PlanRequest& request) {
-  TP_ASSIGN_OR_RETURN(const Budgets budgets, derive_budgets(hardware, request));
+  TP_ASSIGN_OR_RETURN(Budgets budgets, derive_budgets(hardware, request));
   TP_RETURN_IF_ERROR(check_request(model, budgets, request));
+  TP_ASSIGN_OR_RETURN(const CostedBlocks costed, cost_blocks(model, hardware, request));
 
   PlacementProblem problem;
-  problem.blocks = model.blocks;
+  problem.blocks = costed.blocks;
+  problem.contents = model.contents;
   TP_ASSIGN_OR_RETURN(problem.fixed, fix_tiers(model, budgets, request));
   problem.resident_count = request.resident_blocks;
-  problem.base_bytes = model.base_expanded_bytes;
+  problem.base_bytes = model.base_expanded_bytes + request.kv_cache_bytes;
   problem.expansion_bytes_max = model.expansion_bytes_max;
   problem.ram_budget_bytes = budgets.ram.bytes;
   problem.vram_budget_bytes = budgets.vram.bytes;
   problem.allow_disk = request.allow_disk;
   problem.lookahead_blocks = request.lookahead_blocks;
+  problem.rates = costed.rates;
+  problem.exponent_bytes_per_s = costed.exponent_bytes_per_s;
+  problem.forms = request.forms;
   if (budgets.vram.bytes == 0) {
     problem.resident_count.reset();
   }
-  const Placement placement = place_blocks(problem);
+  const Placement placement = choose_placement(problem, model, hardware, request);
 
   Plan plan;
   plan.model_path = model.path;
@@ -223,18 +269,24 @@ Result<Plan> make_plan(const ModelSummary& model, const Hardware& hardware,
   plan.ram_limit_source = budgets.ram_limit_source;
   plan.gpu_name = budgets.gpu_name;
   plan.vram_total_bytes = budgets.vram_total_bytes;
+  plan.measured_at = hardware.measured_at;
+  plan.rates = placement.rates;
+  plan.compute_source = costed.compute_source;
   plan.ram_budget_bytes = budgets.ram.bytes;
   plan.vram_budget_bytes = budgets.vram.bytes;
   plan.base_bytes = model.base_expanded_bytes;
   plan.slot_bytes = placement.slot_bytes;
   plan.compute_slot_bytes = placement.compute_slot_bytes;
+  plan.kv_cache_bytes = request.kv_cache_bytes;
   plan.compute_dtype = request.compute_dtype;
   plan.lookahead_bytes = placement.lookahead_bytes;
-  plan.warnings = budgets.warnings;
-  plan.blocks = model.blocks;
-  for (std::size_t index = 0; index < plan.blocks.size(); ++index) {
-    plan.blocks[index].tier = placement.tiers[index];
-  }
+  plan.host_slot_count = placement.host_slot_count;
+  plan.device_slot_count = placement.device_slot_count;
+  plan.blocks = placement.blocks;
+  plan.demote_gpu = demotion_order(plan, Tier::kGpu);
+  plan.demote_ram = demotion_order(plan, Tier::kRam);
+  plan.predicted = predict(plan);
+  plan.warnings = std::move(budgets.warnings);
   TP_RETURN_IF_ERROR(check_fit(request, budgets, plan));
   warn(hardware, request, placement, plan);
   return plan;

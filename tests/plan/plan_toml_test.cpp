@@ -110,6 +110,21 @@ TEST(PlanToml, RoundTripsRandomPlans) {
     }
     plan.compute_dtype = engine() % 2 == 0 ? "keep" : "fp16";
     plan.model_bytes = engine() % 1000;
+    plan.measured_at = engine() % 2 == 0 ? random_text() : "";
+    plan.compute_source = engine() % 2 == 0 ? "estimate" : "";
+    for (std::optional<std::uint64_t>* rate :
+         {&plan.rates.disk_bytes_per_s, &plan.rates.decode_bytes_per_s,
+          &plan.rates.expand_bytes_per_s, &plan.rates.link_bytes_per_s}) {
+      if (engine() % 2 == 0) {
+        *rate = engine() % 100'000;
+      }
+    }
+    plan.kv_cache_bytes = engine() % 2 * 4096;
+    plan.host_slot_count = engine() % 4;
+    plan.device_slot_count = engine() % 3;
+    if (engine() % 2 == 0) {
+      plan.predicted = Prediction{6, 0.1 + 1e-9, "disk", 1e-7, 1.0 / 3};
+    }
     for (std::size_t count = engine() % 6; count > 0; --count) {
       PlannedBlock block;
       block.name = fmt::format("{}.{}", random_text(), count);
@@ -117,8 +132,15 @@ TEST(PlanToml, RoundTripsRandomPlans) {
       block.stored_bytes = engine() >> (20 + engine() % 40);
       block.extent_bytes = engine() >> (20 + engine() % 40);
       block.expanded_bytes = engine() >> (20 + engine() % 40);
+      block.expand_bytes = engine() % 3 * 1000;
+      block.compute_s = static_cast<double>(engine() % 3) / 7;
+      if (engine() % 3 == 0) {
+        block.form = engine() % 2 == 0 ? StorageForm::kExponent : StorageForm::kZstd;
+        block.coded_bytes = 1 + engine() % 1000;
+      }
       plan.model_bytes += block.stored_bytes;
       plan.blocks.push_back(block);
+      (engine() % 2 == 0 ? plan.demote_gpu : plan.demote_ram).push_back(plan.blocks.size() - 1);
     }
     const std::string text = write_plan_toml(plan);
     const auto read = parse_plan_toml(text, "p.toml");
@@ -184,6 +206,17 @@ TEST(PlanToml, RefusesWrongValuesWithTheirPlace) {
       {"stored_bytes = 8192", "stored_bytes = 819200", "the model has 25576"},
       {"[model]", "[[model]]", "model must be a table"},
       {"[budget]", "[budget", ""},
+      {"gpu = [0", "gpu = [3", "there is no block 3 to demote"},
+      {"gpu = [0", "gpu = [-1", "gpu must be a whole number"},
+      {"gpu = [", "gpu = 1 #", "gpu must be an array"},
+      {"[budget]", "[predicted]\npass_s = -1.0\n[budget]", "pass_s must be a number of seconds"},
+      {"[budget]", "[predicted]\npass_s = nan\n[budget]", "pass_s must be a number of seconds"},
+      {"[budget]", "[predicted]\npass_s = 1\n[budget]", "bound_s is missing in [predicted]"},
+      {"[budget]", "[rates]\ndisk_bytes_per_s = 1.5\n[budget]", "must be a whole number"},
+      {"expanded_bytes = 8192", "expanded_bytes = 8192\nform = \"gzip\"",
+       "form must be raw, exponent or zstd, not gzip"},
+      {"expanded_bytes = 8192", "expanded_bytes = 8192\nform = \"zstd\"",
+       "a block that is not raw needs its coded_bytes"},
       {"version = 1\n", "", "version is missing"},
       {"version = 1\n", "version = 0\n", "plan version 0, this program reads 1"},
   };

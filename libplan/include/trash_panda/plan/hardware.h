@@ -119,6 +119,9 @@ struct GpuInfo {
   std::optional<std::uint64_t> d2h_pageable_bytes_per_s = {};
   /// Host to device, pinned, while the other direction is busy too.
   std::optional<std::uint64_t> h2d_duplex_bytes_per_s = {};
+  /// How fast the GPU reads its own memory, measured or by its clock and width: computation with
+  /// small batches takes as long as reading its weights.
+  std::optional<std::uint64_t> memory_bytes_per_s = {};
   ExpandRates expand = {};
 
   bool operator==(const GpuInfo&) const = default;
@@ -127,10 +130,10 @@ struct GpuInfo {
 /// What planning knows about a machine. Plain data, filled by the runtime's probe or read from a
 /// file. @see hardware_json.h
 struct Hardware {
+  std::string note;         ///< Of a machine described by hand: where its figures come from.
   std::string measured_at;  ///< "2026-03-01T12:00:00Z"; empty when nothing was measured.
   std::string fingerprint;  ///< Of the machine's parts: a cached measurement is for no other.
   SystemInfo system;
-  std::string note;         ///< Of a machine described by hand: where its figures come from.
   CpuInfo cpu;
   std::uint64_t ram_total_bytes = 0;
   std::uint64_t ram_available_bytes = 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,17 @@ namespace trash_panda::plan {
 
 using format::Tier;
 
+/// How the bytes of a block wait and move.
+enum class StorageForm {
+  kRaw,       ///< As in the checkpoint.
+  kExponent,  ///< bf16 with coded exponents, expanded where the block is computed.
+  kZstd,      ///< Compressed, decoded by the CPU after the read; disk tier only.
+};
+
+/// "raw", "exponent" or "zstd".
+[[nodiscard]] std::string_view storage_form_name(StorageForm form);
+[[nodiscard]] std::optional<StorageForm> parse_storage_form(std::string_view name);
+
 /// Where one block waits.
 struct PlannedBlock {
   std::string name;  ///< "model.layers.0".
@@ -19,8 +31,42 @@ struct PlannedBlock {
   std::uint64_t stored_bytes = 0;    ///< Its tensors in the checkpoint: tiers sum to the file.
   std::uint64_t extent_bytes = 0;    ///< Its extent in the pack: canonical scales, padded to pages.
   std::uint64_t expanded_bytes = 0;  ///< Its weights in the compute dtype.
+  std::uint64_t expand_bytes = 0;    ///< Of `stored_bytes`, what each use has to expand.
+  StorageForm form = StorageForm::kRaw;
+  std::uint64_t coded_bytes = 0;  ///< Its extent in `form`, an estimate; 0: raw, not coded.
+  double compute_s = 0;           ///< Each use, without expansion; 0: not known.
+
+  /// Bytes of its extent as it waits.
+  [[nodiscard]] std::uint64_t waiting_bytes() const {
+    return form == StorageForm::kRaw ? extent_bytes : coded_bytes;
+  }
+  /// Bytes that are read or copied for it; padding is left out.
+  [[nodiscard]] std::uint64_t moved_bytes() const {
+    return form == StorageForm::kRaw ? stored_bytes : coded_bytes;
+  }
 
   bool operator==(const PlannedBlock&) const = default;
+};
+
+/// What a prediction counts with, in bytes per second; nothing: not measured.
+struct Rates {
+  std::optional<std::uint64_t> disk_bytes_per_s;
+  std::optional<std::uint64_t> decode_bytes_per_s;  ///< Of zstd, in raw bytes.
+  std::optional<std::uint64_t> expand_bytes_per_s;  ///< In raw bytes.
+  std::optional<std::uint64_t> link_bytes_per_s;
+
+  bool operator==(const Rates&) const = default;
+};
+
+/// Time of a pass, as the simulation has it.
+struct Prediction {
+  double pass_s = 0;        ///< In the steady state.
+  double bound_s = 0;       ///< No schedule of this placement is faster.
+  std::string limiting;     ///< The channel that the bound comes from. @see channel_name()
+  double stall_s = 0;       ///< Of `pass_s`, time without computation.
+  double first_pass_s = 0;  ///< From a cold start, with all that is read once.
+
+  bool operator==(const Prediction&) const = default;
 };
 
 /// A placement of one model on one machine. Plain data; plan_toml.h reads and writes it.
@@ -38,6 +84,10 @@ struct Plan {
   std::string ram_limit_source;       ///< "ram" or "cgroup".
   std::string gpu_name;               ///< Empty without a GPU.
   std::uint64_t vram_total_bytes = 0;
+  std::string measured_at;  ///< When the rates were measured; empty: they were not.
+  // [rates]
+  Rates rates;
+  std::string compute_source;  ///< Of the blocks' compute_s: "profile", "given" or "estimate".
   // [budget]
   std::uint64_t ram_budget_bytes = 0;  ///< For RAM blocks, host slots and, without VRAM, base.
   std::uint64_t vram_budget_bytes = 0;
@@ -46,9 +96,18 @@ struct Plan {
   /// Memory of the compute device that a block in use takes beside its tier: where streamed blocks
   /// arrive (VRAM) and where stored weights are expanded. 0 when blocks are used in place.
   std::uint64_t compute_slot_bytes = 0;
+  std::uint64_t kv_cache_bytes = 0;  ///< On the compute device, beside the weights.
   // [settings]
   std::string compute_dtype = "bf16";  ///< "bf16", "fp16", "fp32" or "keep".
   std::uint64_t lookahead_bytes = 0;   ///< Read ahead of need.
+  /// Slots that a pass was simulated with. 0: none.
+  std::uint64_t host_slot_count = 0;
+  std::uint64_t device_slot_count = 0;
+  // [demotion]: indexes of blocks, first to go first, for when memory is short at load.
+  std::vector<std::uint64_t> demote_gpu;  ///< From VRAM to RAM, or to disk where RAM is full.
+  std::vector<std::uint64_t> demote_ram;  ///< From RAM to disk.
+  // [predicted]
+  std::optional<Prediction> predicted;
   // [[block]], in execution order
   std::vector<PlannedBlock> blocks;
 
@@ -56,7 +115,7 @@ struct Plan {
 
   /// Bytes in the checkpoint of the blocks of a tier; for kBase, of all that is in no block.
   [[nodiscard]] std::uint64_t stored_bytes(Tier tier) const;
-  /// Bytes in the pack of the blocks of a tier; for kBase `base_bytes`.
+  /// Bytes of the blocks of a tier as they wait; for kBase `base_bytes`.
   [[nodiscard]] std::uint64_t extent_bytes(Tier tier) const;
   [[nodiscard]] std::size_t block_count(Tier tier) const;
 

@@ -16,6 +16,11 @@
 
 namespace trash_panda::plan {
 
+enum class PlacementMethod {
+  kCost,    ///< The shortest simulated pass, where enough was measured to simulate one.
+  kGreedy,  ///< As the earlier Python library placed blocks.
+};
+
 /// What the user asked for; an empty optional means automatic.
 struct PlanRequest {
   std::size_t gpu_index = 0;  ///< Into Hardware::gpus.
@@ -32,6 +37,21 @@ struct PlanRequest {
   std::vector<std::pair<Tier, std::string>> assignments;
   std::optional<std::uint64_t> lookahead_blocks;  ///< Automatic: 2, or 1 where RAM is short.
   std::string compute_dtype = "bf16";
+  PlacementMethod placement = PlacementMethod::kCost;
+  std::uint64_t kv_cache_bytes = 0;  ///< Kept free on the compute device beside the weights.
+  /// Time of all blocks' computation in a pass, without expansion; shared out by their weights.
+  std::optional<double> compute_s;
+  /// The same block by block, measured; in execution order.
+  std::optional<std::vector<double>> profile_s;
+  /// Forms beside raw that a pack of the plan can hold. None while packs are written raw only: a
+  /// plan does not promise what `repack` can't keep.
+  std::vector<StorageForm> forms;
+};
+
+/// What of a block's stored bytes codecs can make smaller.
+struct BlockContent {
+  std::uint64_t bf16_bytes = 0;
+  std::uint64_t fp8_bytes = 0;
 };
 
 /// What a model needs, as the planner sees it: no files, no names beyond the blocks'.
@@ -40,7 +60,8 @@ struct ModelSummary {
   std::string fingerprint;
   std::uint64_t total_bytes = 0;
   std::uint64_t tensor_count = 0;
-  std::vector<PlannedBlock> blocks;  ///< In execution order; tiers are ignored.
+  std::vector<PlannedBlock> blocks;    ///< In execution order; tiers are ignored.
+  std::vector<BlockContent> contents;  ///< One per block; none: nothing that can be coded.
   std::uint64_t base_stored_bytes = 0;
   std::uint64_t base_expanded_bytes = 0;
   /// The largest block in the compute dtype, of those with a weight that has to be expanded; 0 when
@@ -64,7 +85,9 @@ Result<std::optional<format::Dtype>> parse_compute_dtype(std::string_view name);
 /// Decides where each block waits. Pure: the same inputs give the same plan.
 ///
 /// Budgets come from totals less reserves, rounded down to 256 MiB unless given by the user.
-/// Streamed blocks are spread evenly between resident ones, disk blocks between RAM ones. When
+/// Where the machine's rates are known, tiers, slots and storage forms are those of the shortest
+/// simulated pass, never longer than that of simpler placements, and the plan has a prediction.
+/// Else streamed blocks are spread evenly between resident ones, disk blocks between RAM ones. When
 /// everything fits, nothing clever is done.
 ///
 /// A machine whose automatic budgets can't hold the model still gets a plan, which says so in its

@@ -1,0 +1,175 @@
+#include "placement_search.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "filled_placements.h"
+#include "placement_judge.h"
+#include "spread_placements.h"
+
+namespace trash_panda::plan {
+namespace {
+
+/// Sizes of blocks that spread placements count apart.
+constexpr std::size_t kSizesMax = 3;
+/// Blocks in all placements that are considered to improve one, at most: some ten milliseconds.
+constexpr std::size_t kImproveBlocksMax = 300'000;
+
+std::uint64_t placement_count(const SearchProblem& problem) {
+  std::uint64_t count = 1;
+  for (const SearchBlock& block : problem.blocks) {
+    const auto allowed =
+        static_cast<std::uint64_t>(std::ranges::count_if(block.choices, &TierChoice::is_allowed));
+    if (count > kExactPlacementsMax) {
+      return count;
+    }
+    count *= allowed;
+  }
+  return count;
+}
+
+/// Considers every placement, leaving out branches that can't fit or can't be better.
+class ExactSearch {
+ public:
+  ExactSearch(const SearchProblem& problem, PlacementJudge& judge)
+      : problem_(problem), judge_(judge), tiers_(problem.blocks.size()) {
+    // What the blocks from each one on take at least, on each channel.
+    rest_.resize(problem.blocks.size() + 1);
+    for (std::size_t index = problem.blocks.size(); index-- > 0;) {
+      ChannelTimes least;
+      least.busy_s.fill(std::numeric_limits<double>::infinity());
+      for (const TierChoice& choice : problem.blocks[index].choices) {
+        if (choice.is_allowed) {
+          const ChannelTimes times = channel_times(std::span(&choice.cost, 1));
+          for (std::size_t at = 0; at < kChannels.size(); ++at) {
+            least.busy_s[at] = std::min(least.busy_s[at], times.busy_s[at]);
+          }
+        }
+      }
+      for (std::size_t at = 0; at < kChannels.size(); ++at) {
+        rest_[index].busy_s[at] = rest_[index + 1].busy_s[at] + least.busy_s[at];
+      }
+    }
+  }
+
+  void run() { visit(0, {}, 0, 0); }
+
+ private:
+  void visit(std::size_t index, const ChannelTimes& so_far, std::uint64_t vram_bytes,
+             std::uint64_t ram_bytes) {
+    ChannelTimes least = so_far;
+    for (std::size_t at = 0; at < kChannels.size(); ++at) {
+      least.busy_s[at] += rest_[index].busy_s[at];
+    }
+    if (vram_bytes > problem_.vram_bytes || ram_bytes > problem_.ram_bytes ||
+        !judge_.can_improve(least)) {
+      return;
+    }
+    if (index == tiers_.size()) {
+      judge_.consider(tiers_);
+      return;
+    }
+    for (std::size_t tier = 0; tier < kBlockTiers.size(); ++tier) {
+      const TierChoice& choice = problem_.blocks[index].choices[tier];
+      if (!choice.is_allowed) {
+        continue;
+      }
+      tiers_[index] = static_cast<std::uint8_t>(tier);
+      ChannelTimes times = so_far;
+      times.busy_s[0] += choice.cost.read_s;
+      times.busy_s[1] += choice.cost.decode_s;
+      times.busy_s[2] += choice.cost.copy_s;
+      times.busy_s[3] += choice.cost.compute_s;
+      const bool is_gpu = tier == tier_index(Tier::kGpu);
+      visit(index + 1, times, vram_bytes + (is_gpu ? choice.memory_bytes : 0),
+            ram_bytes + (is_gpu ? 0 : choice.memory_bytes));
+    }
+  }
+
+  const SearchProblem& problem_;
+  PlacementJudge& judge_;
+  TierIndexes tiers_;
+  std::vector<ChannelTimes> rest_;
+};
+
+/// Whether the numbers of blocks by size, which spread placements go through, say everything.
+bool has_few_sizes(const SearchProblem& problem) {
+  std::vector<std::uint64_t> sizes;
+  for (const SearchBlock& block : problem.blocks) {
+    sizes.push_back(block.choices[tier_index(Tier::kRam)].memory_bytes);
+  }
+  std::ranges::sort(sizes);
+  sizes.erase(std::ranges::unique(sizes).begin(), sizes.end());
+  return sizes.size() <= kSizesMax;
+}
+
+/// Moves one block to another tier, or exchanges the tiers of two, as long as that helps.
+void improve_placement(PlacementJudge& judge) {
+  const std::size_t block_count = judge.best().size();
+  const std::size_t considered_max =
+      judge.considered_count() + kImproveBlocksMax / std::max<std::size_t>(block_count, 1);
+  bool has_improved = block_count > 0;
+  while (has_improved) {
+    has_improved = false;
+    TierIndexes tiers = judge.best();
+    const auto try_tiers = [&] {
+      if (judge.consider(tiers)) {
+        has_improved = true;
+      } else {
+        tiers = judge.best();
+      }
+      return judge.considered_count() <= considered_max;
+    };
+    for (std::size_t index = 0; index < block_count; ++index) {
+      for (std::uint8_t tier = 0; tier < kBlockTiers.size(); ++tier) {
+        if (tier != tiers[index]) {
+          tiers[index] = tier;
+          if (!try_tiers()) {
+            return;
+          }
+        }
+      }
+      for (std::size_t other = index + 1; other < block_count; ++other) {
+        if (tiers[index] != tiers[other]) {
+          std::swap(tiers[index], tiers[other]);
+          if (!try_tiers()) {
+            return;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<SearchResult> search_placement(const SearchProblem& problem, SearchMethod method,
+                                             std::span<const std::vector<Tier>> others) {
+  PlacementJudge judge(problem);
+  for (const std::vector<Tier>& other : others) {
+    TierIndexes tiers;
+    for (const Tier tier : other) {
+      tiers.push_back(static_cast<std::uint8_t>(tier_index(tier)));
+    }
+    judge.consider(tiers);
+  }
+  consider_spread_placements(problem, judge);
+  const bool is_small = placement_count(problem) <= kExactPlacementsMax;
+  if (method == SearchMethod::kAutomatic && is_small) {
+    ExactSearch(problem, judge).run();
+  } else if (!has_few_sizes(problem)) {
+    improve_placement(judge);
+    for (const TierIndexes& start : filled_placements(problem)) {
+      PlacementJudge from_start(problem);
+      from_start.consider(start);
+      improve_placement(from_start);
+      if (!from_start.best().empty()) {
+        judge.consider(from_start.best());
+      }
+    }
+  }
+  return judge.result();
+}
+
+}  // namespace trash_panda::plan

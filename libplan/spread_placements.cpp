@@ -1,0 +1,360 @@
+#include "spread_placements.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace trash_panda::plan {
+namespace {
+
+/// Kinds of blocks that are counted apart at most.
+constexpr std::size_t kSizeKindsMax = 3;
+/// Combinations of numbers that are listed at most; beyond, kinds are merged, then numbers skipped.
+constexpr std::uint64_t kCountsMax = 300'000;
+/// Blocks in all placements that are considered, at most: some ten milliseconds.
+constexpr std::size_t kConsideredBlocksMax = 300'000;
+/// Where the first of evenly spread blocks lies within its share.
+constexpr std::array kPhases = {0.5, 0.0, 0.25, 0.75};
+
+/// Blocks of about one size whose tier is open, in execution order.
+using Kind = std::vector<std::size_t>;
+
+/// How many blocks of a kind are resident and on disk.
+struct KindCounts {
+  std::uint32_t resident = 0;
+  std::uint32_t disk = 0;
+};
+
+/// One number of blocks for each kind, with what its placements take at least.
+struct CountVector {
+  std::array<KindCounts, kSizeKindsMax> kinds = {};
+  ChannelTimes least;
+  std::uint32_t resident_total = 0;
+};
+
+/// For one kind: what its n cheapest blocks add, by n.
+struct KindSums {
+  std::vector<double> read_s;
+  std::vector<double> copy_s;
+  std::vector<std::uint64_t> vram_bytes;
+  std::vector<std::uint64_t> ram_bytes;
+  std::uint64_t host_slot_bytes = 0;
+  std::uint64_t device_slot_bytes = 0;
+  std::uint32_t resident_max = 0;  ///< Members that may be.
+  std::uint32_t disk_max = 0;
+};
+
+template <class T, class Value>
+std::vector<T> rising_sums(const Kind& kind, const Value& value) {
+  std::vector<T> values;
+  for (const std::size_t index : kind) {
+    values.push_back(value(index));
+  }
+  std::ranges::sort(values);
+  std::vector<T> sums = {T{}};
+  for (const T& one : values) {
+    sums.push_back(sums.back() + one);
+  }
+  return sums;
+}
+
+template <class Value>
+std::uint64_t least_of(const Kind& kind, const Value& value) {
+  std::uint64_t least = value(kind.front());
+  for (const std::size_t index : kind) {
+    least = std::min(least, value(index));
+  }
+  return least;
+}
+
+class SpreadSearch {
+ public:
+  SpreadSearch(const SearchProblem& problem, PlacementJudge& judge)
+      : problem_(problem), judge_(judge), tiers_(problem.blocks.size()) {
+    for (std::size_t index = 0; index < problem.blocks.size(); ++index) {
+      const auto& choices = problem.blocks[index].choices;
+      if (std::ranges::count_if(choices, &TierChoice::is_allowed) > 1) {
+        free_.push_back(index);
+      } else {
+        const auto only = std::ranges::find_if(choices, &TierChoice::is_allowed);
+        tiers_[index] = static_cast<std::uint8_t>(only - choices.begin());
+        fixed_.push_back(index);
+      }
+    }
+  }
+
+  void run() {
+    if (free_.empty()) {
+      judge_.consider(tiers_);
+      return;
+    }
+    for (std::size_t kind_count = 1; kind_count <= kSizeKindsMax; ++kind_count) {
+      std::vector<Kind> kinds = split_into_kinds(kind_count);
+      if (kinds.size() == kind_count) {
+        search(kinds);
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] const TierChoice& choice(std::size_t index, Tier tier) const {
+    return problem_.blocks[index].choices[tier_index(tier)];
+  }
+  [[nodiscard]] std::uint32_t allowed_count(const Kind& kind, Tier tier) const {
+    return static_cast<std::uint32_t>(std::ranges::count_if(
+        kind, [this, tier](std::size_t index) { return choice(index, tier).is_allowed; }));
+  }
+  [[nodiscard]] std::uint64_t size_bytes(std::size_t index) const {
+    return choice(index, Tier::kRam).memory_bytes;
+  }
+
+  /// Free blocks by size: cut where neighbours in size differ most.
+  [[nodiscard]] std::vector<Kind> split_into_kinds(std::size_t kind_count) const {
+    std::vector<std::size_t> by_size = free_;
+    std::ranges::stable_sort(by_size, {}, [this](std::size_t index) { return size_bytes(index); });
+    // Steps in size, largest first; the last block before each.
+    std::vector<std::pair<double, std::size_t>> steps;
+    for (std::size_t at = 0; at + 1 < by_size.size(); ++at) {
+      const auto low = static_cast<double>(size_bytes(by_size[at]));
+      const auto high = static_cast<double>(size_bytes(by_size[at + 1]));
+      if (high > low) {
+        steps.emplace_back(low > 0 ? -high / low : -high, at);
+      }
+    }
+    std::ranges::stable_sort(steps);
+    steps.resize(std::min(steps.size(), kind_count - 1));
+    std::vector<std::size_t> cuts;
+    for (const auto& [ratio, at] : steps) {
+      cuts.push_back(at + 1);
+    }
+    std::ranges::sort(cuts);
+    cuts.push_back(by_size.size());
+    std::vector<Kind> kinds;
+    std::size_t begin = 0;
+    for (const std::size_t end : cuts) {
+      Kind kind(by_size.begin() + static_cast<std::ptrdiff_t>(begin),
+                by_size.begin() + static_cast<std::ptrdiff_t>(end));
+      std::ranges::sort(kind);
+      kinds.push_back(std::move(kind));
+      begin = end;
+    }
+    return kinds;
+  }
+
+  void search(const std::vector<Kind>& kinds) {
+    std::vector<CountVector> counts = list_counts(kinds);
+    std::ranges::stable_sort(counts, {}, [](const CountVector& count) {
+      return std::tuple(count.least.bound_s(), count.least[Channel::kDisk],
+                        count.least[Channel::kLink]);
+    });
+    const std::size_t considered_max =
+        judge_.considered_count() + kConsideredBlocksMax / tiers_.size();
+    for (const CountVector& count : counts) {
+      if (!judge_.can_improve(count.least) || judge_.considered_count() > considered_max) {
+        return;  // Nor can those after it, which take no less.
+      }
+      consider_arrangements(kinds, count);
+    }
+  }
+
+  /// All numbers of blocks that can fit and can be better than what is known.
+  [[nodiscard]] std::vector<CountVector> list_counts(const std::vector<Kind>& kinds) const {
+    std::vector<KindSums> sums;
+    std::uint64_t combination_count = 1;
+    for (const Kind& kind : kinds) {
+      sums.push_back(
+          {.read_s = rising_sums<double>(
+               kind, [this](std::size_t at) { return choice(at, Tier::kDisk).cost.read_s; }),
+           .copy_s = rising_sums<double>(
+               kind, [this](std::size_t at) { return choice(at, Tier::kRam).cost.copy_s; }),
+           .vram_bytes = rising_sums<std::uint64_t>(
+               kind, [this](std::size_t at) { return choice(at, Tier::kGpu).memory_bytes; }),
+           .ram_bytes = rising_sums<std::uint64_t>(
+               kind, [this](std::size_t at) { return choice(at, Tier::kRam).memory_bytes; }),
+           .host_slot_bytes = least_of(
+               kind, [this](std::size_t at) { return choice(at, Tier::kDisk).host_slot_bytes; }),
+           .device_slot_bytes = least_of(
+               kind, [this](std::size_t at) { return choice(at, Tier::kRam).device_slot_bytes; }),
+           .resident_max = allowed_count(kind, Tier::kGpu),
+           .disk_max = allowed_count(kind, Tier::kDisk)});
+      combination_count *= (kind.size() + 1) * (kind.size() + 2) / 2;
+    }
+    // Every so many-th number of each kind, so that the list stays short.
+    std::uint32_t stride = 1;
+    while (combination_count > kCountsMax) {
+      stride *= 2;
+      combination_count >>= 2 * kinds.size();
+    }
+    std::vector<CountVector> list;
+    CountVector counts;
+    Sum fixed;
+    for (const std::size_t index : fixed_) {
+      const TierChoice& only = problem_.blocks[index].choices[tiers_[index]];
+      fixed.read_s += only.cost.read_s;
+      fixed.copy_s += only.cost.copy_s;
+      fixed.compute_s += only.cost.compute_s;
+      const bool is_gpu = tiers_[index] == tier_index(Tier::kGpu);
+      fixed.host_slot_bytes = std::max(fixed.host_slot_bytes, only.host_slot_bytes);
+      fixed.device_slot_bytes = std::max(fixed.device_slot_bytes, only.device_slot_bytes);
+      fixed.disk_count += only.host_slot_bytes > 0 ? 1U : 0U;
+      fixed.streamed_count += only.device_slot_bytes > 0 ? 1U : 0U;
+      (is_gpu ? fixed.vram_bytes : fixed.ram_bytes) += only.memory_bytes;
+      counts.resident_total += is_gpu ? 1U : 0U;
+    }
+    for (const std::size_t index : free_) {
+      fixed.compute_s += choice(index, Tier::kRam).cost.compute_s;
+    }
+    list_kind(kinds, sums, 0, stride, fixed, counts, list);
+    return list;
+  }
+
+  struct Sum {
+    double read_s = 0;
+    double copy_s = 0;
+    double compute_s = 0;
+    std::uint64_t vram_bytes = 0;
+    std::uint64_t ram_bytes = 0;
+    std::uint64_t host_slot_bytes = 0;
+    std::uint64_t device_slot_bytes = 0;
+    std::size_t disk_count = 0;
+    std::size_t streamed_count = 0;
+  };
+
+  /// Whether blocks and the fewest slots can fit at all.
+  [[nodiscard]] bool can_fit(const Sum& sum) const {
+    const std::uint64_t host_slot_count =
+        std::min(problem_.host_slot_counts.back(), sum.disk_count);
+    const std::uint64_t device_slot_count =
+        std::min(problem_.device_slot_counts.back(), sum.streamed_count);
+    return sum.ram_bytes + host_slot_count * sum.host_slot_bytes <= problem_.ram_bytes &&
+           sum.vram_bytes + device_slot_count * sum.device_slot_bytes <= problem_.vram_bytes;
+  }
+
+  void list_kind(const std::vector<Kind>& kinds, const std::vector<KindSums>& sums, std::size_t at,
+                 std::uint32_t stride, const Sum& so_far, CountVector counts,
+                 std::vector<CountVector>& list) const {
+    if (!can_fit(so_far) || std::max(so_far.read_s, so_far.copy_s) > judge_.best_pass_s()) {
+      return;
+    }
+    if (at == kinds.size()) {
+      counts.least.busy_s = {so_far.read_s, 0, so_far.copy_s, so_far.compute_s};
+      if (judge_.can_improve(counts.least) &&
+          (!problem_.resident_count || counts.resident_total == *problem_.resident_count)) {
+        list.push_back(counts);
+      }
+      return;
+    }
+    const auto size = static_cast<std::uint32_t>(kinds[at].size());
+    // Where numbers are skipped, the largest is among them all the same.
+    const auto following = [stride](std::uint32_t number, std::uint32_t max) {
+      return number < max ? std::min(number + stride, max) : max + 1;
+    };
+    for (std::uint32_t resident = 0; resident <= sums[at].resident_max;
+         resident = following(resident, sums[at].resident_max)) {
+      const std::uint32_t streamed = size - resident;
+      const std::uint32_t disk_max = std::min(streamed, sums[at].disk_max);
+      for (std::uint32_t disk = 0; disk <= disk_max; disk = following(disk, disk_max)) {
+        Sum sum = so_far;
+        sum.read_s += sums[at].read_s[disk];
+        sum.copy_s += sums[at].copy_s[streamed];
+        sum.vram_bytes += sums[at].vram_bytes[resident];
+        sum.ram_bytes += sums[at].ram_bytes[streamed - disk];
+        sum.disk_count += disk;
+        sum.streamed_count += streamed;
+        if (disk > 0) {
+          sum.host_slot_bytes = std::max(sum.host_slot_bytes, sums[at].host_slot_bytes);
+        }
+        if (streamed > 0) {
+          sum.device_slot_bytes = std::max(sum.device_slot_bytes, sums[at].device_slot_bytes);
+        }
+        CountVector next = counts;
+        next.kinds[at] = {.resident = resident, .disk = disk};
+        next.resident_total += resident;
+        list_kind(kinds, sums, at + 1, stride, sum, next, list);
+      }
+    }
+  }
+
+  /// Marks `count` of the members with `tier`, evenly from `phase` on.
+  void mark(std::span<const std::size_t> members, std::size_t count, double phase, Tier tier,
+            std::vector<std::size_t>& others) {
+    const double per_member =
+        members.empty() ? 0 : static_cast<double>(count) / static_cast<double>(members.size());
+    double before = std::floor(phase);
+    for (std::size_t at = 0; at < members.size(); ++at) {
+      // Half a millionth keeps the last sum on the right side of a whole number.
+      const double after = std::floor(static_cast<double>(at + 1) * per_member + phase + 5e-7);
+      if (after > before) {
+        tiers_[members[at]] = static_cast<std::uint8_t>(tier_index(tier));
+      } else {
+        others.push_back(members[at]);
+      }
+      before = after;
+    }
+  }
+
+  void consider_arrangements(const std::vector<Kind>& kinds, const CountVector& count) {
+    std::vector<std::size_t> streamed;
+    std::vector<std::size_t> in_ram;
+    for (const double resident_phase : kPhases) {
+      for (const double disk_phase : kPhases) {
+        in_ram.clear();
+        for (std::size_t at = 0; at < kinds.size(); ++at) {
+          streamed.clear();
+          mark(kinds[at], count.kinds[at].resident, resident_phase, Tier::kGpu, streamed);
+          mark(streamed, count.kinds[at].disk, disk_phase, Tier::kDisk, in_ram);
+        }
+        for (const std::size_t index : in_ram) {
+          tiers_[index] = static_cast<std::uint8_t>(tier_index(Tier::kRam));
+        }
+        judge_.consider(tiers_);
+        if (!judge_.can_improve(count.least)) {
+          return;
+        }
+      }
+    }
+    if (kinds.size() == 1) {
+      consider_prefix(kinds.front(), count.kinds.front());
+    }
+  }
+
+  /// The first blocks resident, and of the others the last ones or evenly spread ones on disk:
+  /// what simpler planners do.
+  void consider_prefix(const Kind& kind, const KindCounts& count) {
+    const std::span<const std::size_t> all(kind);
+    const std::span<const std::size_t> streamed = all.subspan(count.resident);
+    for (const bool is_spread : {true, false}) {
+      for (std::size_t at = 0; at < all.size(); ++at) {
+        const Tier tier = at < count.resident                           ? Tier::kGpu
+                          : !is_spread && at + count.disk >= all.size() ? Tier::kDisk
+                                                                        : Tier::kRam;
+        tiers_[all[at]] = static_cast<std::uint8_t>(tier_index(tier));
+      }
+      for (std::size_t at = 0; is_spread && at < count.disk; ++at) {
+        const std::size_t position = (2 * at + 1) * streamed.size() / (2 * count.disk);
+        tiers_[streamed[position]] = static_cast<std::uint8_t>(tier_index(Tier::kDisk));
+      }
+      judge_.consider(tiers_);
+    }
+  }
+
+  const SearchProblem& problem_;
+  PlacementJudge& judge_;
+  TierIndexes tiers_;
+  std::vector<std::size_t> free_;
+  std::vector<std::size_t> fixed_;
+};
+
+}  // namespace
+
+void consider_spread_placements(const SearchProblem& problem, PlacementJudge& judge) {
+  SpreadSearch(problem, judge).run();
+}
+
+}  // namespace trash_panda::plan
