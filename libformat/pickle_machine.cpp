@@ -13,6 +13,10 @@ namespace trash_panda::format {
 
 namespace {
 
+/// And most for each of its bytes: no opcode of a byte makes more, but for calls of OrderedDict,
+/// whose argument may be the same list each time.
+constexpr std::uint64_t kValuesPerByte = 4;
+
 constexpr std::uint64_t kPickleProtocolMax = 5;
 
 /// Longest module or name that a GLOBAL may have.
@@ -226,11 +230,12 @@ Result<std::size_t> PickleMachine::pop_mark() {
 
 Result<void> PickleMachine::charge(std::uint64_t value_count) {
   value_count_ += value_count;
-  if (value_count_ <= kValuesMax) {
+  const std::uint64_t limit = std::min(kValuesMax, kValuesPerByte * at_bytes_);
+  if (value_count_ <= limit) {
     return {};
   }
   return std::unexpected(refused_pickle(
-      fmt::format("the pickle has more than {} values, the limit, at {}", kValuesMax, at_bytes_)));
+      fmt::format("the pickle has more than {} values, the limit, at {}", limit, at_bytes_)));
 }
 
 Result<void> PickleMachine::mark() {

@@ -34,8 +34,19 @@ constexpr std::array<std::string_view, 5> kTrainingWords = {"optim", "sched", "s
 /// Deepest nesting of dicts that is followed; circles end here.
 constexpr std::size_t kNestingMax = 32;
 
-/// Most values that are looked at: dicts that hold each other many times end here.
+/// Most values that are looked at: dicts that hold each other many times end here. A small pickle
+/// may look at some lists more than once.
 constexpr std::uint64_t kVisitsMax = 4'000'000;
+constexpr std::uint64_t kVisitsMin = 65'536;
+
+/// Bytes of the pickle that stand for a tensor of a dict: two for its key and two for itself, where
+/// both were made before. Fewer, and it is the same dict again and again.
+constexpr std::uint64_t kBytesPerTensorMin = 4;
+
+/// Longest name of a value, in bytes, and how many all tensors' names may have for each byte of
+/// the pickle: the keys of outer dicts count anew for each tensor in them.
+constexpr std::size_t kNameBytesMax = 4096;
+constexpr std::uint64_t kNameBytesPerByte = 16;
 
 /// Most names that a note lists.
 constexpr std::size_t kNotedNamesMax = 10;
@@ -45,10 +56,15 @@ bool is_container(const PickleValue& value) {
          value.kind == PickleKind::kTuple;
 }
 
+Error repeated_dicts() {
+  return refused_pickle("dicts of the pickle hold each other again and again");
+}
+
 /// Goes through what a value holds, depth first, and names it.
 class StateWalker {
  public:
-  explicit StateWalker(const PickleGraph& graph) : graph_(graph) {}
+  explicit StateWalker(const PickleGraph& graph)
+      : graph_(graph), visits_left_(std::clamp(graph.end_bytes, kVisitsMin, kVisitsMax)) {}
 
   /// Calls `found(name, value)` for everything below `root` that is no container.
   template <class Found>
@@ -65,9 +81,8 @@ class StateWalker {
       name.resize(frame.prefix_bytes);
       TP_RETURN_IF_ERROR(append_key(name, frame, values));
       const PickleValue value = values[frame.next++];
-      if (++visits_ > kVisitsMax) {
-        return std::unexpected(
-            refused_pickle("dicts of the pickle hold each other again and again"));
+      if (visits_left_-- == 0) {
+        return std::unexpected(repeated_dicts());
       }
       if (!is_container(value)) {
         TP_RETURN_IF_ERROR(found(std::string_view(name), value));
@@ -105,14 +120,15 @@ class StateWalker {
     } else {
       name += "?";
     }
-    if (name.size() > kHeaderBytesMax) {
-      return std::unexpected(refused_pickle("a name of the pickle is longer than any header"));
+    if (name.size() > kNameBytesMax) {
+      return std::unexpected(refused_pickle(fmt::format(
+          "the name {} in the pickle is longer than {} bytes", quote_name(name), kNameBytesMax)));
     }
     return {};
   }
 
   const PickleGraph& graph_;
-  std::uint64_t visits_ = 0;
+  std::uint64_t visits_left_;
 };
 
 /// What a value of the outermost dict holds.
@@ -256,9 +272,14 @@ class StateReader {
     }
     TP_RETURN_IF_ERROR(check_tensor_name(name));
     name_bytes_ += name.size();
-    if (name_bytes_ > kHeaderBytesMax) {
-      return std::unexpected(refused_pickle(fmt::format(
-          "the names of its tensors have more than {} bytes, the limit", kHeaderBytesMax)));
+    const std::uint64_t limit_bytes =
+        std::min(kHeaderBytesMax, kNameBytesMax + kNameBytesPerByte * graph_.end_bytes);
+    if (name_bytes_ > limit_bytes) {
+      return std::unexpected(refused_pickle(
+          fmt::format("the names of its tensors have more than {} bytes, the limit", limit_bytes)));
+    }
+    if (state_.tensors.size() > graph_.end_bytes / kBytesPerTensorMin) {
+      return std::unexpected(repeated_dicts());
     }
     TP_ASSIGN_OR_RETURN(TorchTensor tensor, make_torch_tensor(graph_, graph_.tensors[value.payload],
                                                               std::string(name)));

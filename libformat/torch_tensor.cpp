@@ -16,6 +16,9 @@ namespace {
 
 constexpr std::uint64_t kUint64Max = std::numeric_limits<std::uint64_t>::max();
 
+/// Most dimensions that torch computes with. @see torch, ATen/native/TensorIterator.h, its bitsets
+constexpr std::size_t kTorchDimensionsMax = 64;
+
 Error broken_tensor(std::string_view reason, std::string message) {
   return Error(ErrorCode::kCorrupt, std::move(message))
       .with_reason(reason)
@@ -91,6 +94,12 @@ Result<TorchTensor> make_torch_tensor(const PickleGraph& graph, const PickledTen
         Error(ErrorCode::kUnsupported,
               fmt::format("tensor {} has a storage without a type", quote_name(name)))
             .with_reason("dtype"));
+  }
+  const std::size_t dimension_count = graph.values(pickled.shape).size();
+  if (dimension_count > kTorchDimensionsMax) {
+    return std::unexpected(broken_tensor(
+        "schema", fmt::format("tensor {} has {} dimensions, more than the {} of torch",
+                              quote_name(name), dimension_count, kTorchDimensionsMax)));
   }
   std::optional<Shape> shape = counts(graph, pickled.shape);
   std::optional<Shape> strides = counts(graph, pickled.strides);

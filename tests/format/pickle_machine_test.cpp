@@ -181,6 +181,16 @@ TEST(PickleMachine, NeedsMemoryInProportionOnly) {
   const Result<PickleGraph> graph = run_pickle(whole(pairs + calls));
   ASSERT_FALSE(graph);
   EXPECT_THAT(graph.error().message(), HasSubstr("the limit"));
+  // A small pickle has a small limit: 6 bytes make 8,000 values here, each time.
+  std::string small = "](";
+  for (int i = 0; i < 4000; ++i) {
+    small += std::string("NN\x86");
+  }
+  const std::string kept = small + "e" + std::string("q\0", 2);
+  const std::string call = std::string("h\1h\0\x85R", 6);
+  const std::string name = global("collections", "OrderedDict") + std::string("q\1", 2);
+  EXPECT_EQ(pickle_verdict(kept + name + call), "opens");
+  EXPECT_EQ(pickle_verdict(kept + name + call + call + call + call + call + call), "pickle");
 }
 
 }  // namespace

@@ -310,6 +310,17 @@ TEST(ParseHeader, RefusesSizesThatDoNotMatchTheShape) {
                         "[0, 4) span 4"));
 }
 
+TEST(ParseHeader, CutsShapesThatAreTooLongForALine) {
+  std::string ones = "1";
+  for (int i = 1; i < 2000; ++i) {
+    ones += ",1";
+  }
+  const std::string message = header_message(
+      entry(fmt::format(R"({{"dtype":"F32","shape":[{}],"data_offsets":[0,8]}})", ones)));
+  EXPECT_THAT(message, HasSubstr("1, …] (2000 dimensions) takes 4 bytes"));
+  EXPECT_LT(message.size(), 500);
+}
+
 TEST(ParseHeader, RefusesOverflowingShapes) {
   const auto shaped = [](std::string_view shape) {
     return entry(fmt::format(R"({{"dtype":"F32","shape":{},"data_offsets":[0,0]}})", shape));

@@ -345,6 +345,32 @@ TEST(TorchCheckpoint, EndsCirclesAndDictsWithinDicts) {
               HasSubstr("again and again"));
 }
 
+TEST(TorchCheckpoint, TakesMemoryInProportionToThePickleOnly) {
+  const auto message = [](const std::string& root) {
+    return TorchFile(TorchBuilder().root(root).storage("0", counting_bytes())).error().message();
+  };
+  const std::string tensor = view({2}, {1}).pickled() + std::string("q\0", 2);
+  // One tensor under 2^12 names, by dicts that hold each other twice.
+  std::string twice = tensor;
+  for (int i = 0; i < 12; ++i) {
+    const std::string get = {'h', static_cast<char>(i)};
+    const std::string put = {'q', static_cast<char>(i + 1)};
+    twice += "0" + dict(text("a") + get + text("b") + get) + put;
+  }
+  EXPECT_THAT(message(twice), HasSubstr("again and again"));
+  // A long name before each of many.
+  std::string many;
+  for (int i = 0; i < 1000; ++i) {
+    many += text(std::to_string(i)) + std::string("h\0", 2);
+  }
+  EXPECT_THAT(message(tensor + "0" + dict(text(std::string(4000, 'x')) + dict(many))),
+              HasSubstr("names of its tensors"));
+  EXPECT_THAT(message(dict(text(std::string(5000, 'x')) + tensor)), HasSubstr("longer than"));
+  // One shape of many dimensions, used again and again.
+  const std::vector<std::uint64_t> ones(65, 1);
+  EXPECT_THAT(message(dict(text("a") + view(ones, ones).pickled())), HasSubstr("65 dimensions"));
+}
+
 TEST(TorchCheckpoint, ReadsTheFormatBeforeZip) {
   const TorchBuilder builder = views({{"a", view({2, 3}, {3, 1}, 1)}, {"t", view({2, 2}, {1, 2})}});
   const std::string bytes = builder.legacy(sizeof(float));

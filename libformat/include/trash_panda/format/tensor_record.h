@@ -13,7 +13,7 @@ namespace trash_panda::format {
 /// Row-major, outermost first; empty for a scalar.
 using Shape = std::vector<std::uint64_t>;
 
-/// "[4096, 1024]", "[]".
+/// "[4096, 1024]", "[]"; for messages, so more dimensions than any tensor has are cut.
 [[nodiscard]] std::string to_string(const Shape& shape);
 
 /// Where one tensor lies in a checkpoint. Plain data; no bytes of the tensor are held.
