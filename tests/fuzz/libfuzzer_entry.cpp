@@ -12,9 +12,10 @@ namespace trash_panda::fuzz {
 namespace {
 
 // Parsers keep memory in proportion to what they read: a number in a file, such as a count of
-// tensors, makes none of them reserve more. 256 times is what the costliest one takes (a TOML node
-// for each two bytes); the constant covers the buffers that a parser starts with.
-constexpr std::size_t kHeldBytesPerInputByte = 256;
+// tensors, makes none of them reserve more. The factor is what hostile inputs reach that are all
+// references: two bytes of a pickle for a value, four for one more name of a tensor of 64
+// dimensions. The constant covers the buffers that a parser starts with.
+constexpr std::size_t kHeldBytesPerInputByte = 512;
 constexpr std::size_t kHeldBytesAtRest = 1U << 20U;
 
 /// Bytes that the current input has made us hold. Targets run on this thread alone.

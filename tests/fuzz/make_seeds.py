@@ -4,11 +4,15 @@ They come from the checkpoints of ../shared/cases where those lie beside the pro
 files of other tests, and from seeds/. Tensor data are cut off: mutating them finds nothing.
 """
 
+import collections
 import hashlib
+import io
 import pathlib
+import pickle
 import shutil
 import struct
 import sys
+import zipfile
 from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -48,11 +52,59 @@ def _manifest() -> Iterator[bytes]:
         yield path.read_bytes()
 
 
+def _hardware_json() -> Iterator[bytes]:
+    yield b""  # All of them are in seeds/.
+
+
+def _gguf_header() -> Iterator[bytes]:
+    for path in _cases("*.gguf"):
+        data = path.read_bytes()
+        yield data
+        # With the file's size at its end, as the target reads it.
+        for cut in (len(data) * part // 8 for part in range(2, 8)):
+            yield data[:cut] + struct.pack("<Q", len(data))
+
+
+def _torch_files() -> Iterator[bytes]:
+    for path in _cases("*.pt", "*.pth", "*.ckpt", "*.bin"):
+        yield path.read_bytes()
+
+
+def _pickle() -> Iterator[bytes]:
+    for data in _torch_files():
+        if zipfile.is_zipfile(io.BytesIO(data)):
+            archive = zipfile.ZipFile(io.BytesIO(data))
+            yield from (archive.read(name) for name in archive.namelist() if name[-4:] == ".pkl")
+        else:
+            starts = [at for at in range(len(data)) if data[at : at + 2] == b"\x80\x02"]
+            yield from (data[at : at + 4096] for at in starts)
+    values = {"state_dict": {"a": 1, "b": [1.5, None, b"c"]}, "epoch": (1, 2, 3, 2**70), 4: "é"}
+    for protocol in range(6):
+        yield pickle.dumps(collections.OrderedDict(values), protocol)
+
+
+def _zip_directory() -> Iterator[bytes]:
+    yield from _torch_files()
+    for how in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        for comment in (b"", b"PK\5\6 is how a directory ends"):
+            file = io.BytesIO()
+            with zipfile.ZipFile(file, "w", how) as archive:
+                archive.comment = comment
+                with archive.open("archive/data.pkl", "w", force_zip64=bool(comment)) as entry:
+                    entry.write(pickle.dumps({"a": 1}, 2))
+                archive.writestr("archive/data/0", bytes(40))
+            yield file.getvalue()
+
+
 MAKERS = {
+    "gguf_header": _gguf_header,
+    "hardware_json": _hardware_json,
     "index": _index,
     "manifest": _manifest,
+    "pickle": _pickle,
     "plan_toml": _plan_toml,
     "safetensors_header": _safetensors_header,
+    "zip_directory": _zip_directory,
 }
 
 
