@@ -1,7 +1,6 @@
 #include "extent_source.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include <fmt/format.h>
 
@@ -142,15 +141,7 @@ Result<void> ExtentSource::read_part(std::size_t extent_index, std::size_t tenso
   if (!origin.is_scale) {
     return checkpoint_.read_tensor_part(weight.tensor_index, offset_bytes, target);
   }
-  // Only the elements of this chunk, whole ones even where it cuts through some: a copy of at most
-  // PackChunk::kBytesMax per thread.
-  const std::uint64_t first = offset_bytes / sizeof(float);
-  const std::uint64_t end = (offset_bytes + target.size() + sizeof(float) - 1) / sizeof(float);
-  std::vector<float> scale(end - first);
-  TP_RETURN_IF_ERROR(read_scale_part(checkpoint_, *weight.scale, first, scale));
-  std::memcpy(target.data(), std::as_bytes(std::span(scale)).data() + offset_bytes % sizeof(float),
-              target.size());
-  return {};
+  return read_scale_bytes(checkpoint_, *weight.scale, offset_bytes, target);
 }
 
 }  // namespace trash_panda::format

@@ -184,9 +184,11 @@ Result<void> check_scale_of(const Located& weight, const PackedScale& how,
                    printable(weight.extent->name), printable(name), printable(weight.tensor->name));
   }
   const PackedTensor& found = *scale->second.tensor;
-  if (found.dtype != Dtype::kF32) {
-    return corrupt("scale_dtype", "scale \"{}\" is {}, not F32", printable(name),
-                   dtype_name(found.dtype));
+  if (!scale_dtype_fits(found.dtype, how.granularity, how.block_shape)) {
+    return corrupt("scale_dtype", "scale \"{}\" is {}; per {}{} it has to be {}", printable(name),
+                   dtype_name(found.dtype), granularity_name(how.granularity),
+                   how.block_shape.empty() ? "" : " of " + to_string(how.block_shape),
+                   is_mx_block(how.granularity, how.block_shape) ? "F32 or F8_E8M0" : "F32");
   }
   if (!scale_shape_fits(weight.tensor->shape, found.shape, how.granularity, how.block_shape)) {
     return corrupt("scale_shape",

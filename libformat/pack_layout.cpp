@@ -122,7 +122,7 @@ Result<void> append_weight(PackedExtent& extent, const Checkpoint& checkpoint, c
   }
   TP_RETURN_IF_ERROR(ledger.take_name(weight.scale_name(), "scale"));
   return append(extent, PackedTensor{.name = weight.scale_name(),
-                                     .dtype = Dtype::kF32,
+                                     .dtype = weight.scale->dtype,
                                      .shape = weight.scale->shape,
                                      .offset_bytes = 0,
                                      .size_bytes = scale_size_bytes(*weight.scale),

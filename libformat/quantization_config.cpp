@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "scale_fit.h"
+
 namespace trash_panda::format {
 
 namespace {
@@ -15,8 +17,6 @@ using nlohmann::json;
 
 /// Tile of every fp8 kernel that names none: DeepSeek's, which the others took over.
 constexpr TileShape kUnstatedTile{128, 128};
-/// Elements that share an exponent in OCP MX formats.
-constexpr std::uint64_t kMxGroupSize = 32;
 
 const json* member(const json& object, const char* key) {
   if (!object.is_object()) {

@@ -58,7 +58,21 @@ Result<void> read_stored_elements(const Checkpoint& checkpoint, const WeightScal
 }  // namespace
 
 std::uint64_t scale_size_bytes(const WeightScale& scale) {
-  return element_count(scale.shape) * sizeof(float);
+  return element_count(scale.shape) * (dtype_bits(scale.dtype) / 8);
+}
+
+Result<void> read_scale_bytes(const Checkpoint& checkpoint, const WeightScale& scale,
+                              std::uint64_t offset_bytes, std::span<std::byte> target) {
+  if (scale.dtype == Dtype::kF8E8M0) {
+    return read_stored_elements(checkpoint, scale, offset_bytes, target);  // A byte each.
+  }
+  const std::uint64_t end_bytes = offset_bytes + target.size();
+  const std::uint64_t first = offset_bytes / sizeof(float);
+  std::vector<float> values((end_bytes + sizeof(float) - 1) / sizeof(float) - first);
+  TP_RETURN_IF_ERROR(read_scale_part(checkpoint, scale, first, values));
+  std::memcpy(target.data(), std::as_bytes(std::span(values)).data() + offset_bytes % sizeof(float),
+              target.size());
+  return {};
 }
 
 Result<void> read_scale_part(const Checkpoint& checkpoint, const WeightScale& scale,

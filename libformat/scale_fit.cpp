@@ -21,6 +21,14 @@ bool fits_per_row(const Shape& weight, const Shape& scale) {
 
 }  // namespace
 
+bool is_mx_block(Granularity granularity, const Shape& block_shape) {
+  return granularity == Granularity::kBlock && block_shape == Shape{1, kMxGroupSize};
+}
+
+bool scale_dtype_fits(Dtype dtype, Granularity granularity, const Shape& block_shape) {
+  return dtype == Dtype::kF32 || (dtype == Dtype::kF8E8M0 && is_mx_block(granularity, block_shape));
+}
+
 bool scale_shape_fits(const Shape& weight, const Shape& scale, Granularity granularity,
                       const Shape& block_shape) {
   if (granularity != Granularity::kBlock && !block_shape.empty()) {

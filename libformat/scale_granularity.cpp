@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "scale_fit.h"
+
 namespace trash_panda::format {
 
 namespace {
@@ -159,6 +161,17 @@ std::optional<ScaleFit> fit_scale(const Shape& weight, const Shape& stored_scale
     return fit;
   }
   return same_leading(weight, scale) ? fit_tiles(weight, scale, hints) : std::nullopt;
+}
+
+std::optional<ScaleFit> fit_mx_groups(const Shape& weight, const Shape& stored_scale,
+                                      const ScaleHints& hints) {
+  const bool is_named = std::ranges::any_of(hints.tiles, [](const TileShape& tile) {
+    return tile.rows == 1 && tile.columns == kMxGroupSize;
+  });
+  if (!same_leading(weight, stored_scale) || (!is_named && !hints.tiles.empty())) {
+    return std::nullopt;
+  }
+  return fit_grid(weight, stored_scale, {1, kMxGroupSize}, GridMatch::kExact);
 }
 
 }  // namespace trash_panda::format

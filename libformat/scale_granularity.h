@@ -37,4 +37,11 @@ struct ScaleFit {
 std::optional<ScaleFit> fit_scale(const Shape& weight, const Shape& stored_scale,
                                   const ScaleHints& hints);
 
+/// The same for exponent codes alone, which are MX groups where their shape is that of groups of 32
+/// and no configuration speaks of other tiles: so those of a short row are not taken for its scale.
+///
+/// @return Nothing when they are no MX groups.
+std::optional<ScaleFit> fit_mx_groups(const Shape& weight, const Shape& stored_scale,
+                                      const ScaleHints& hints);
+
 }  // namespace trash_panda::format

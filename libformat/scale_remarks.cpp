@@ -70,7 +70,8 @@ Result<std::vector<SpecialScale>> find_special_scales(const Checkpoint& checkpoi
     if (!weight.scale) {
       continue;
     }
-    const std::uint64_t count = scale_size_bytes(*weight.scale) / sizeof(float);
+    const std::uint64_t count =
+        scale_size_bytes(*weight.scale) / (dtype_bits(weight.scale->dtype) / 8);
     std::size_t gravest = 0;
     for (std::uint64_t first = 0; first < count; first += values.size()) {
       values.resize(std::min(count - first, kPartElements));

@@ -6,6 +6,7 @@
 #include "trash_panda/base/file.h"
 
 #include "packed_schemes.h"
+#include "scale_fit.h"
 #include "scale_swizzle.h"
 #include "scale_values.h"
 #include "weight_finder.h"
@@ -29,9 +30,6 @@ Error misfit(const TensorRecord& scale, const TensorRecord& weight) {
                            to_string(scale.shape), printable(weight.name), to_string(weight.shape)))
       .with_reason("scale_shape");
 }
-
-/// Elements of a row that share an exponent in the MX formats.
-constexpr std::uint64_t kMxGroup = 32;
 
 }  // namespace
 
@@ -95,7 +93,11 @@ Result<void> WeightFinder::pair(std::size_t scale_index, std::size_t weight_inde
                           name_of(scale_index), name_of(weight_index), dtype_name(scale.dtype)))
             .with_reason("scale_dtype"));
   }
-  const auto fit = fit_scale(weight.shape, scale.shape, hints);
+  const bool has_exponents = is_exponent(scale.dtype);
+  auto fit = has_exponents ? fit_mx_groups(weight.shape, scale.shape, hints) : std::nullopt;
+  if (!fit) {
+    fit = fit_scale(weight.shape, scale.shape, hints);
+  }
   if (!fit) {
     return std::unexpected(misfit(scale, weight));
   }
@@ -105,12 +107,15 @@ Result<void> WeightFinder::pair(std::size_t scale_index, std::size_t weight_inde
                     name_of(scale_index), to_string(scale.shape), to_string(fit->shape),
                     name_of(weight_index), to_string(weight.shape)));
   }
-  return keep_pair(weight_index,
-                   {.tensor_index = scale_index,
-                    .granularity = fit->granularity,
-                    .shape = fit->shape,
-                    .block_shape = fit->block_shape,
-                    .transform = fit->is_cropped ? ScaleTransform::kCrop : ScaleTransform::kNone});
+  return keep_pair(
+      weight_index,
+      {.tensor_index = scale_index,
+       .granularity = fit->granularity,
+       .shape = fit->shape,
+       .block_shape = fit->block_shape,
+       .dtype = has_exponents && is_mx_block(fit->granularity, fit->block_shape) ? Dtype::kF8E8M0
+                                                                                 : Dtype::kF32,
+       .transform = fit->is_cropped ? ScaleTransform::kCrop : ScaleTransform::kNone});
 }
 
 Result<void> WeightFinder::pair_swizzled(std::size_t weight_index) {
@@ -127,17 +132,18 @@ Result<void> WeightFinder::pair_swizzled(std::size_t weight_index) {
                           name_of(*scale_index), name_of(weight_index), dtype_name(scale.dtype)))
             .with_reason("scale_dtype"));
   }
-  if (weight.shape.size() != 2 || weight.shape[1] % kMxGroup != 0) {
+  if (weight.shape.size() != 2 || weight.shape[1] % kMxGroupSize != 0) {
     return std::unexpected(misfit(scale, weight));
   }
-  const Shape grid = {weight.shape[0], weight.shape[1] / kMxGroup};
+  const Shape grid = {weight.shape[0], weight.shape[1] / kMxGroupSize};
   if (scale.shape != swizzled_shape(grid)) {
     return std::unexpected(misfit(scale, weight));
   }
   return keep_pair(weight_index, {.tensor_index = *scale_index,
                                   .granularity = Granularity::kBlock,
                                   .shape = grid,
-                                  .block_shape = {1, kMxGroup},
+                                  .block_shape = {1, kMxGroupSize},
+                                  .dtype = Dtype::kF8E8M0,
                                   .transform = ScaleTransform::kSwizzled});
 }
 

@@ -77,7 +77,11 @@ template <class Source, class Target>
 class Expander {
  public:
   Expander(Source form, const ExpandSource& source, std::span<std::byte> target)
-      : form_(form), payload_(source.payload), scale_(source.scale), target_(target) {}
+      : form_(form),
+        payload_(source.payload),
+        scale_{.floats = source.scale.empty() ? nullptr : source.scale.data(),
+               .codes = source.scale_codes.empty() ? nullptr : source.scale_codes.data()},
+        target_(target) {}
 
   void run(const ScaleGrid& grid) const {
     if (scale_.empty()) {
@@ -139,9 +143,10 @@ class Expander {
   void run_columns(const ScaleGrid& grid) const {
     for (std::uint64_t row = 0; row < grid.matrix_count * grid.rows; ++row) {
       const std::uint64_t first = row * grid.columns;
-      const float* scale = &scale_[cuda::scale_index(grid, first)];
+      const std::uint64_t scale_at = cuda::scale_index(grid, first);
       for (std::uint64_t at = 0; at < grid.columns; ++at) {
-        const float value = form_.decode(load<From>(payload_.data(), first + at)) * scale[at];
+        const float scale = scale_[scale_at + at];
+        const float value = form_.decode(load<From>(payload_.data(), first + at)) * scale;
         store<To>(target_.data(), first + at, Target::encode(value));
       }
     }
@@ -151,17 +156,18 @@ class Expander {
   void run_tiles(const ScaleGrid& grid) const {
     for (std::uint64_t row = 0; row < grid.matrix_count * grid.rows; ++row) {
       const std::uint64_t first = row * grid.columns;
-      const float* scale = &scale_[cuda::scale_index(grid, first)];
+      std::uint64_t scale_at = cuda::scale_index(grid, first);
       for (std::uint64_t column = 0; column < grid.columns; column += grid.tile_columns) {
-        scale_run(first + column, std::min(grid.tile_columns, grid.columns - column), *scale);
-        ++scale;
+        const std::uint64_t count = std::min(grid.tile_columns, grid.columns - column);
+        scale_run(first + column, count, scale_[scale_at]);
+        ++scale_at;
       }
     }
   }
 
   Source form_;
   std::span<const std::byte> payload_;
-  std::span<const float> scale_;
+  cuda::ScaleValues scale_;
   std::span<std::byte> target_;
 };
 
@@ -192,7 +198,7 @@ const Fp8Table& table_of(Dtype dtype) {
 }
 
 std::optional<ScaleGrid> grid_of(const ExpandSource& source) {
-  return make_scale_grid(*source.shape, {.count = source.scale.size(),
+  return make_scale_grid(*source.shape, {.count = source.scale.size() + source.scale_codes.size(),
                                          .granularity = source.granularity,
                                          .block_rows = source.block_rows,
                                          .block_columns = source.block_columns});
@@ -207,6 +213,7 @@ bool can_expand(Dtype from, Dtype to) {
 
 void expand(const ExpandSource& source, Dtype to, std::span<std::byte> target) {
   TP_ASSERT(can_expand(source.dtype, to));
+  TP_ASSERT(source.scale.empty() || source.scale_codes.empty());
   const std::optional<std::uint64_t> elements = element_count(*source.shape);
   const std::optional<ScaleGrid> grid = grid_of(source);
   TP_ASSERT(elements && grid);

@@ -12,10 +12,11 @@ std::span<std::byte> bytes_of(const format::PackedTensor& tensor, std::span<std:
   return extent.subspan(tensor.offset_bytes, tensor.size_bytes);
 }
 
-/// Canonical scales are F32 and start on kTensorAlignment, so they are read where they lie.
-std::span<const float> floats_of(const format::PackedTensor& scale, std::span<std::byte> extent) {
-  const std::span<std::byte> bytes = bytes_of(scale, extent);
-  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+/// Canonical scales start on kTensorAlignment, so they are read where they lie.
+template <class T>
+std::span<const T> elements_of(const format::PackedTensor& tensor, std::span<std::byte> extent) {
+  const std::span<std::byte> bytes = bytes_of(tensor, extent);
+  return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 
 void make_tensor(const TensorStep& step, std::span<std::byte> stored, std::span<std::byte> target) {
@@ -30,7 +31,11 @@ void make_tensor(const TensorStep& step, std::span<std::byte> stored, std::span<
   ExpandSource source = {
       .dtype = tensor.dtype, .shape = &tensor.shape, .payload = payload, .scale = {}};
   if (step.scale != nullptr) {
-    source.scale = floats_of(*step.scale, stored);
+    if (step.scale->dtype == format::Dtype::kF8E8M0) {
+      source.scale_codes = elements_of<std::uint8_t>(*step.scale, stored);
+    } else {
+      source.scale = elements_of<float>(*step.scale, stored);
+    }
     source.granularity = tensor.scale->granularity;
     if (tensor.scale->block_shape.size() == 2) {
       source.block_rows = tensor.scale->block_shape[0];

@@ -51,8 +51,10 @@ Result<const PackedTensor*> find_scale(
   const format::PackedScale& how = *weight.scale;
   const bool has_block = how.block_shape.size() == 2;
   const auto found = by_name.find(weight.name + "_scale");
-  if (found != by_name.end() && found->second->dtype == Dtype::kF32) {
-    const ScaleForm form = {.count = found->second->size_bytes / sizeof(float),
+  if (found != by_name.end() &&
+      (found->second->dtype == Dtype::kF32 || found->second->dtype == Dtype::kF8E8M0)) {
+    const unsigned scale_bytes = format::dtype_bits(found->second->dtype) / 8;
+    const ScaleForm form = {.count = found->second->size_bytes / scale_bytes,
                             .granularity = how.granularity,
                             .block_rows = has_block ? how.block_shape[0] : 0,
                             .block_columns = has_block ? how.block_shape[1] : 0};
@@ -61,9 +63,9 @@ Result<const PackedTensor*> find_scale(
     }
   }
   return std::unexpected(
-      Error(ErrorCode::kCorrupt, fmt::format("extent \"{}\" has no F32 scale that fits \"{}\" {}",
-                                             printable(extent.name), printable(weight.name),
-                                             format::to_string(weight.shape)))
+      Error(ErrorCode::kCorrupt,
+            fmt::format("extent \"{}\" has no scale that fits \"{}\" {}", printable(extent.name),
+                        printable(weight.name), format::to_string(weight.shape)))
           .with_reason("scale_missing"));
 }
 

@@ -37,6 +37,17 @@ TP_HOST_DEVICE std::uint64_t scale_index(const ScaleGrid& grid, std::uint64_t el
   return grid_row * grid.grid_columns() + column / grid.tile_columns;
 }
 
+/// The scales of a weight as they are stored: F32, or F8_E8M0 codes that are decoded on the way.
+struct ScaleValues {
+  const float* floats;        ///< Null: there are codes, or no scales.
+  const std::uint8_t* codes;  ///< Null: there are floats, or no scales.
+
+  [[nodiscard]] TP_HOST_DEVICE bool empty() const { return floats == nullptr && codes == nullptr; }
+  [[nodiscard]] TP_HOST_DEVICE float operator[](std::uint64_t index) const {
+    return codes != nullptr ? decode_e8m0(codes[index]) : floats[index];
+  }
+};
+
 /// Result types of an expansion: how they are stored and rounded.
 struct Bf16Target {
   using Stored = std::uint16_t;
@@ -54,7 +65,7 @@ struct F32Target {
 /// What a launch of an fp8 kernel works on. Plain data, passed by value.
 struct ExpandFp8Arguments {
   const std::uint8_t* payload;
-  const float* scale;  ///< Null: no scale.
+  ScaleValues scale;
   void* target;
   std::uint64_t element_count;
   ScaleGrid grid;
@@ -67,8 +78,9 @@ TP_HOST_DEVICE void expand_fp8_elements(Fp8Format format, const ExpandFp8Argumen
   auto* target = static_cast<typename Target::Stored*>(arguments.target);
   for (std::uint64_t at = first; at < arguments.element_count; at += stride) {
     float value = decode_fp8(format, arguments.payload[at]);
-    if (arguments.scale != nullptr) {
-      value = value * arguments.scale[scale_index(arguments.grid, at)];
+    if (!arguments.scale.empty()) {
+      const float scale = arguments.scale[scale_index(arguments.grid, at)];
+      value = value * scale;
     }
     target[at] = Target::encode(value);
   }

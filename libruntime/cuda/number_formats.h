@@ -89,6 +89,15 @@ TP_HOST_DEVICE float decode_f16(std::uint16_t bits) {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
+/// Value of an exponent code: 2^(code - 127), 255 is NaN.
+/// @see OCP Microscaling Formats Specification, revision 1.0, section 5.4.1
+TP_HOST_DEVICE float decode_e8m0(std::uint8_t code) {
+  const std::uint32_t exponent = std::uint32_t{code} << 23;
+  // 2^-127 is subnormal: the code is not its exponent field.
+  const std::uint32_t bits = code == 0 ? 0x0040'0000U : exponent;
+  return std::bit_cast<float>(code == 0xff ? kFloatInfinity | kFloatQuietBit : bits);
+}
+
 /// Rounds to the nearest BF16, ties to even. Every NaN becomes 0xffff: what torch 2.13 makes of it
 /// with its vector code for x86. (Its scalar code gives 0x7fc0, its GPU code 0x7fff: there is no
 /// one answer to follow, and this is the one that a CPU user compares with.)

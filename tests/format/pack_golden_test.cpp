@@ -77,6 +77,20 @@ TEST(PackGolden, SaysWhereTensorsAre) {
       testing::bytes_of(std::vector<float>{0.5F, 2.0F}));
 }
 
+TEST(PackGolden, KeepsExponentCodesOfMxScales) {
+  const Manifest manifest = must(read_manifest(golden_path() / "v1_raw.panda"));
+  const PackedExtent& block = manifest.extents[4];
+  ASSERT_EQ(block.name, "layers.3");
+  const PackedTensor& scale = block.tensors[1];
+  EXPECT_EQ(scale.name, "layers.3.weight_scale");
+  EXPECT_EQ(scale.dtype, Dtype::kF8E8M0);
+  EXPECT_EQ(scale.shape, (Shape{2, 2}));
+  const std::string shard =
+      read_text(golden_path() / "v1_raw.panda" / manifest.shards[block.shard_index].name);
+  EXPECT_EQ(shard.substr(block.offset_bytes + scale.offset_bytes, scale.size_bytes),
+            "\x7e\x7f\x80\xff");
+}
+
 /// The dumps of the document show the golden shard, not something like it.
 TEST(PackGolden, IsWhatTheDocumentShows) {
   const std::string shard = read_text(golden_path() / "v1_raw.panda" / "disk-00001.safetensors");
@@ -96,6 +110,21 @@ TEST(PackGolden, IsWhatTheDocumentShows) {
     }
   }
   EXPECT_GT(shown_bytes, 80U);
+}
+
+/// So do the parts of a manifest that it shows: all but the indentation.
+TEST(PackGolden, HasTheManifestThatTheDocumentShows) {
+  const std::string manifest = read_text(golden_path() / "v1_raw.panda" / kManifestName);
+  std::istringstream document(read_text(golden_path() / "../../../docs/pack_format.md"));
+  std::size_t shown_lines = 0;
+  for (std::string line; std::getline(document, line);) {
+    const std::size_t begin = line.find_first_not_of(' ');
+    if (begin != std::string::npos && line.substr(begin).starts_with("{\"name\":")) {
+      EXPECT_THAT(manifest, HasSubstr(line.substr(begin)));
+      ++shown_lines;
+    }
+  }
+  EXPECT_EQ(shown_lines, 6U);
 }
 
 struct Defect {
@@ -138,7 +167,10 @@ const std::vector<Defect>& defects() {
       {"not_json", kCorrupt, "json", "is not valid JSON"},
       {"page_bytes_no_power_of_two", kCorrupt, "alignment", "page_bytes is 12288"},
       {"page_bytes_too_small", kCorrupt, "alignment", "page_bytes is 512"},
-      {"scale_dtype", kCorrupt, "scale_dtype", "\"layers.0.weight_scale\" is I32, not F32"},
+      {"scale_dtype", kCorrupt, "scale_dtype", "\"layers.0.weight_scale\" is I32; per row it has"},
+      {"scale_dtype_mx", kCorrupt, "scale_dtype", "of [1, 32] it has to be F32 or F8_E8M0"},
+      {"scale_exponents_per_block", kCorrupt, "scale_dtype", "is F8_E8M0; per block of [2, 32]"},
+      {"scale_exponents_per_row", kCorrupt, "scale_dtype", "is F8_E8M0; per row it has to be F32"},
       {"scale_granularity_unknown", kUnsupported, "schema", "granularity is \"diagonal\""},
       {"scale_in_other_extent", kCorrupt, "scale_missing", "lacks \"layers.0.weight_scale\""},
       {"scale_missing", kCorrupt, "scale_missing", "lacks \"layers.0.weight_scale\""},

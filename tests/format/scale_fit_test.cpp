@@ -40,5 +40,19 @@ TEST(ScaleShapeFits, BlockRoundsUpBothWays) {
   EXPECT_FALSE(scale_shape_fits({4, 6}, {2, 2}, Granularity::kBlock, {2, 3, 1}));
 }
 
+TEST(ScaleDtypeFits, ExponentCodesBelongToGroupsOf32Only) {
+  for (const Granularity granularity :
+       {Granularity::kTensor, Granularity::kRow, Granularity::kColumn}) {
+    EXPECT_TRUE(scale_dtype_fits(Dtype::kF32, granularity, {}));
+    EXPECT_FALSE(scale_dtype_fits(Dtype::kF8E8M0, granularity, {}));
+  }
+  EXPECT_TRUE(scale_dtype_fits(Dtype::kF8E8M0, Granularity::kBlock, {1, 32}));
+  EXPECT_TRUE(scale_dtype_fits(Dtype::kF32, Granularity::kBlock, {1, 32}));
+  EXPECT_FALSE(scale_dtype_fits(Dtype::kU8, Granularity::kBlock, {1, 32}));
+  EXPECT_FALSE(scale_dtype_fits(Dtype::kF8E8M0, Granularity::kBlock, {32, 1}));
+  EXPECT_FALSE(scale_dtype_fits(Dtype::kF8E8M0, Granularity::kBlock, {1, 16}));
+  EXPECT_FALSE(scale_dtype_fits(Dtype::kF8E8M0, Granularity::kBlock, {128, 128}));
+}
+
 }  // namespace
 }  // namespace trash_panda::format

@@ -120,6 +120,8 @@ TEST(FindWeightsComfy, UnswizzlesMxfp8) {
   EXPECT_EQ(scale.transform, ScaleTransform::kSwizzled);
   EXPECT_EQ(scale.shape, (Shape{160, 3}));
   EXPECT_EQ(scale.block_shape, (Shape{1, 32}));
+  EXPECT_EQ(scale.dtype, Dtype::kF8E8M0);
+  EXPECT_EQ(scale_size_bytes(scale), 480U);
 }
 
 TEST(FindWeightsComfy, RefusesMxfp8ScalesOfAnotherLayout) {
@@ -321,6 +323,48 @@ TEST(FindWeightsConfig, TakesTileSizesFromEveryPlace) {
       block_of(find(with_scale({128, 256}, "x.weight_scale", Dtype::kF32, {1, 1, 2, 1}),
                     R"({"quantization": {"quant_algo": "FP8_PB_WO"}})", "hf_quant_config.json")),
       (Shape{128, 128}));
+}
+
+/// Of the weight x, whose scale is `shape` exponent codes.
+WeightScale exponent_scale(const Shape& weight, const Shape& shape, const std::string& settings) {
+  const Outcome found =
+      find(with_scale(weight, "x.weight_scale", Dtype::kF8E8M0, shape),
+           settings.empty() ? "" : R"({"quantization_config": )" + settings + "}");
+  EXPECT_EQ(found.error, "");
+  return found.table.weights.at(0).scale.value();
+}
+
+TEST(FindWeightsConfig, KeepsExponentCodesOfGroupsOf32) {
+  const std::string mx = R"({"quant_method": "compressed-tensors", "format": "mxfp8-quantized",
+      "config_groups": {"g": {"weights": {"strategy": "group", "group_size": 32,
+      "scale_dtype": "torch.uint8"}}}})";
+  for (const std::string& settings : {mx, std::string()}) {
+    // Cut groups, stacks, and rows so short that their scale could be theirs alone.
+    for (const Shape& weight : {Shape{16, 96}, Shape{16, 70}, Shape{2, 16, 96}, Shape{16, 32},
+                                Shape{16, 8}, Shape{1, 9}}) {
+      Shape groups = weight;
+      groups.back() = (weight.back() + 31) / 32;
+      const WeightScale scale = exponent_scale(weight, groups, settings);
+      EXPECT_EQ(scale.dtype, Dtype::kF8E8M0) << to_string(weight);
+      EXPECT_EQ(scale.granularity, Granularity::kBlock) << to_string(weight);
+      EXPECT_EQ(scale.block_shape, (Shape{1, 32})) << to_string(weight);
+      EXPECT_EQ(scale.shape, groups);
+    }
+  }
+  const WeightScale padded = exponent_scale({16, 96}, {16, 4}, mx);
+  EXPECT_EQ(padded.dtype, Dtype::kF8E8M0);
+  EXPECT_EQ(padded.transform, ScaleTransform::kCrop);
+}
+
+TEST(FindWeightsConfig, WidensExponentCodesOfAllOtherTiles) {
+  const std::string ue8m0 = R"({"quant_method": "fp8", "scale_fmt": "ue8m0",
+                               "weight_block_size": [128, 128]})";
+  for (const WeightScale& scale :
+       {exponent_scale({256, 256}, {2, 2}, ue8m0), exponent_scale({1, 9}, {1, 1}, ue8m0),
+        exponent_scale({16, 96}, {16, 1}, ""), exponent_scale({16, 96}, {}, ""),
+        exponent_scale({16, 96}, {1, 96}, ""), exponent_scale({16, 96}, {16, 6}, "")}) {
+    EXPECT_EQ(scale.dtype, Dtype::kF32);
+  }
 }
 
 TEST(FindWeightsConfig, TurnsFbgemmStacks) {

@@ -189,6 +189,36 @@ INSTANTIATE_TEST_SUITE_P(
                           "SwizzledWide", {256, 6000}, {130, 5999}, ScaleTransform::kSwizzled}),
     [](const auto& test) { return test.param.name; });
 
+TEST(ReadScaleBytes, GivesTheCodesAsTheyAreStored) {
+  const TempDir folder;
+  std::string stored(256 * 8, '\0');
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    stored[i] = static_cast<char>(i * 31 + i / 256);
+  }
+  SafetensorsBuilder().add("s", Dtype::kU8, {256, 8}, stored).write(folder / "model.safetensors");
+  const Checkpoint checkpoint = open(folder / "model.safetensors");
+  WeightScale scale{.tensor_index = 0,
+                    .granularity = Granularity::kBlock,
+                    .shape = {200, 6},
+                    .block_shape = {1, 32},
+                    .dtype = Dtype::kF8E8M0,
+                    .transform = ScaleTransform::kSwizzled};
+  std::string expected;
+  for (std::uint64_t row = 0; row < 200; ++row) {
+    for (std::uint64_t column = 0; column < 6; ++column) {
+      expected += stored[swizzled_index(row, column, 8)];
+    }
+  }
+  ASSERT_EQ(scale_size_bytes(scale), expected.size());
+  std::string codes(expected.size() - 3, '\0');
+  ASSERT_TRUE(read_scale_bytes(checkpoint, scale, 3, std::as_writable_bytes(std::span(codes))));
+  EXPECT_EQ(codes, expected.substr(3));
+  scale.dtype = Dtype::kF32;
+  std::string floats(4 * expected.size() - 7, '\0');  // From within an element to within another.
+  ASSERT_TRUE(read_scale_bytes(checkpoint, scale, 5, std::as_writable_bytes(std::span(floats))));
+  EXPECT_EQ(floats, bytes_of(decode(Dtype::kU8, expected)).substr(5, floats.size()));
+}
+
 /// The reads for a whole grid: none larger than it may be, and together each stored element once.
 void expect_bounded_reads(const Shape& stored_shape, const Shape& shape, ScaleTransform transform,
                           std::size_t reads_max) {

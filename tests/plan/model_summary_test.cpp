@@ -50,6 +50,22 @@ TEST(SummarizeModel, CountsStoredBytesAsTheFileHasThem) {
   EXPECT_EQ(summary.tensor_count, 9U);
 }
 
+TEST(SummarizeModel, CountsExponentCodesOfMxScalesAsTheyArePacked) {
+  Fp8Model model;
+  format::WeightScale& scale = *model.weights.weights[0].scale;
+  scale.granularity = format::Granularity::kBlock;
+  scale.shape = {16, 500};  // As if the weight were longer: only the scale's own size counts here.
+  scale.block_shape = {1, 32};
+  const auto extent_bytes = [&model](Dtype dtype) {
+    model.weights.weights[0].scale->dtype = dtype;
+    return summarize_tensors(model.names.tensors(), model.weights, model.blocks, "bf16")
+        .blocks[0]
+        .extent_bytes;
+  };
+  EXPECT_EQ(extent_bytes(Dtype::kF8E8M0), 3 * 4096U);  // 256 + 8,192 + 256, to the next page.
+  EXPECT_EQ(extent_bytes(Dtype::kF32), 8 * 4096U);     // 256 + 32,000 and its padding + 256.
+}
+
 TEST(SummarizeModel, PadsExtentsAndWidensScales) {
   const Fp8Model model;
   const ModelSummary summary =

@@ -137,6 +137,32 @@ TEST(Expand, EveryFp8CodeTimesEveryKindOfScale) {
   }
 }
 
+TEST(Expand, EveryExponentCodeIsItsPowerOfTwo) {
+  std::array<std::byte, 256> codes;
+  for (std::size_t code = 0; code < codes.size(); ++code) {
+    codes[code] = static_cast<std::byte>(code);
+  }
+  const Shape shape = {256};
+  for (std::uint32_t scale_code = 0; scale_code < 256; ++scale_code) {
+    const auto stored = static_cast<std::uint8_t>(scale_code);
+    const float scale = scale_code == 255 ? std::numeric_limits<float>::quiet_NaN()
+                                          : std::ldexp(1.0F, static_cast<int>(scale_code) - 127);
+    for (const Dtype to : kTargets) {
+      ExpandSource source = {
+          .dtype = Dtype::kF8E5M2, .shape = &shape, .payload = codes, .scale = {&scale, 1}};
+      const std::vector<std::uint32_t> by_float = expand_codes(source, to);
+      source.scale = {};
+      source.scale_codes = {&stored, 1};
+      const std::vector<std::uint32_t> results = expand_codes(source, to);
+      EXPECT_EQ(results, by_float) << scale_code;  // The bits of every NaN, too.
+      for (std::uint32_t code = 0; code < 256; ++code) {
+        expect_element(results[code], Dtype::kF8E5M2, code, scale, to);
+      }
+      ASSERT_FALSE(HasFailure());
+    }
+  }
+}
+
 TEST(Expand, LongRunsEqualShortOnes) {
   // One scale for a long run goes by a table of products; the results must not show it.
   constexpr std::size_t kElements = 4096;
@@ -326,20 +352,30 @@ TEST_P(ExpandGranularity, TakesTheRightScaleForEachElement) {
   for (std::size_t at = 0; at < scale.size(); ++at) {
     scale[at] = 0.01F * static_cast<float>(at + 1);
   }
+  std::vector<std::uint8_t> scale_codes(grid.scale_count);
+  for (std::size_t at = 0; at < scale_codes.size(); ++at) {
+    scale_codes[at] = static_cast<std::uint8_t>(110 + at);
+  }
+  ExpandSource source = {.dtype = Dtype::kF8E4M3,
+                         .shape = &grid.shape,
+                         .payload = payload,
+                         .scale = scale,
+                         .granularity = grid.granularity,
+                         .block_rows = grid.block_rows,
+                         .block_columns = grid.block_columns};
+  ExpandSource coded = source;
+  coded.scale = {};
+  coded.scale_codes = scale_codes;
   for (const Dtype to : kTargets) {
-    const std::vector<std::uint32_t> results = expand_codes({.dtype = Dtype::kF8E4M3,
-                                                             .shape = &grid.shape,
-                                                             .payload = payload,
-                                                             .scale = scale,
-                                                             .granularity = grid.granularity,
-                                                             .block_rows = grid.block_rows,
-                                                             .block_columns = grid.block_columns},
-                                                            to);
+    const std::vector<std::uint32_t> results = expand_codes(source, to);
+    const std::vector<std::uint32_t> coded_results = expand_codes(coded, to);
     for (std::size_t at = 0; at < elements; ++at) {
       const std::size_t index =
           grid.scale_of(at / columns / rows, at / columns % rows, at % columns);
-      expect_element(results[at], Dtype::kF8E4M3, std::to_integer<std::uint32_t>(payload[at]),
-                     scale[index], to);
+      const auto code = std::to_integer<std::uint32_t>(payload[at]);
+      expect_element(results[at], Dtype::kF8E4M3, code, scale[index], to);
+      expect_element(coded_results[at], Dtype::kF8E4M3, code,
+                     std::ldexp(1.0F, static_cast<int>(index) + 110 - 127), to);
     }
     ASSERT_FALSE(HasFailure());
   }

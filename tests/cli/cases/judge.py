@@ -129,6 +129,9 @@ def _check_formats(case: Case, pack: Pack) -> None:
             _demand(found in allowed, f"{name} is {format_name}, but has a scale per {found}")
             if format_name in ("fp8_group", "mxfp8"):
                 _demand(scale["block_shape"][0] == 1, f"{name}: tiles {scale['block_shape']}")
+            if format_name == "mxfp8":
+                dtype = pack.parameters[name].scale_values.dtype
+                _demand(dtype == "F8_E8M0", f"{name}: MX scales are stored as {dtype}")
 
 
 def _check_pack(case: Case, pack: Pack) -> None:

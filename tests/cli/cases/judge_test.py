@@ -76,6 +76,13 @@ class Scales(unittest.TestCase):
         )
         self.assertEqual(values, [1, 1, 2, 1, 1, 2, 3, 3, 4])
 
+    def test_exponent_codes_are_decoded(self):
+        codes = Tensor("F8_E8M0", (2, 2), bytes([127, 128, 126, 0]))
+        scale = {"granularity": "block", "block_shape": [1, 32]}
+        tensor = Tensor("BF16", (2, 33), struct.pack("<H", 0x3F80) * 66, scale, codes)
+        wanted = [1.0] * 32 + [2.0] + [0.5] * 32 + [2.0**-127]
+        self.assertEqual([from_bits(bits) for bits in tensor.values()], wanted)
+
     def test_refuses_a_scale_that_does_not_fit(self):
         with self.assertRaises(ValueError):
             self.values((3, 3), (1, 2), f32(1, 2), granularity="block", block_shape=[2, 2])

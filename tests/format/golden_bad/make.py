@@ -81,6 +81,15 @@ DEFECTS = {
     "page_bytes_no_power_of_two": edit(page_bytes=12288),
     "page_bytes_too_small": edit(page_bytes=512),
     "scale_dtype": edit(extents__1__tensors__1__dtype="I32"),
+    "scale_dtype_mx": edit(extents__4__tensors__1__dtype="U8"),
+    "scale_exponents_per_block": edit(
+        extents__4__tensors__0__scale__block_shape=[2, 32],
+        extents__4__tensors__1__shape=[1, 2],
+        extents__4__tensors__1__size_bytes=2,
+    ),
+    "scale_exponents_per_row": edit(
+        extents__1__tensors__1__dtype="F8_E8M0", extents__1__tensors__1__size_bytes=2
+    ),
     "scale_granularity_unknown": edit(extents__1__tensors__0__scale__granularity="diagonal"),
     "scale_in_other_extent": move_scale,
     "scale_missing": drop_scale,

@@ -23,7 +23,7 @@ inline std::filesystem::path golden_bad_path() {
 }
 
 /// The pack `golden/v1_raw.panda` as this code writes it: values chosen to be told apart in a hex
-/// dump. Four blocks on three tiers, one weight with a scale, one alias.
+/// dump. Four blocks on three tiers, three with scales per row and one with MX scales, one alias.
 class GoldenPack {
  public:
   GoldenPack() {
@@ -34,7 +34,7 @@ class GoldenPack {
     add_block(builder, 0);
     add_block(builder, 1);
     add_block(builder, 2);
-    add_block(builder, 3);
+    add_mx_block(builder);
     source_ = builder.file();
     write_text(dir_ / "source.safetensors", source_);
     const format::Checkpoint checkpoint =
@@ -71,17 +71,29 @@ class GoldenPack {
                 bytes_of(std::vector<float>{0.5F, 2.0F}));
   }
 
+  /// Rows of a group of 32 and one of 8. Its codes are 0.5, 1, 2 and NaN.
+  static void add_mx_block(SafetensorsBuilder& builder) {
+    std::string payload;
+    for (int i = 0; i < 80; ++i) {
+      payload += static_cast<char>(0x20 + i);
+    }
+    builder.add("layers.3.weight", format::Dtype::kF8E4M3, {2, 40}, payload);
+    builder.add("layers.3.weight_scale_inv", format::Dtype::kU8, {2, 2}, "\x7e\x7f\x80\xff");
+  }
+
   static format::WeightTable find_weights(const format::Checkpoint& checkpoint) {
     format::WeightTable table;
     for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
       const format::TensorRecord& record = checkpoint.tensors()[i];
       if (record.name.ends_with("_scale_inv")) {
-        table.weights.back().scale =
-            format::WeightScale{.tensor_index = i,
-                                .granularity = format::Granularity::kRow,
-                                .shape = {2, 1},
-                                .block_shape = {},
-                                .transform = format::ScaleTransform::kNone};
+        const bool is_mx = record.dtype == format::Dtype::kU8;
+        table.weights.back().scale = format::WeightScale{
+            .tensor_index = i,
+            .granularity = is_mx ? format::Granularity::kBlock : format::Granularity::kRow,
+            .shape = record.shape,
+            .block_shape = is_mx ? format::Shape{1, 32} : format::Shape{},
+            .dtype = is_mx ? format::Dtype::kF8E8M0 : format::Dtype::kF32,
+            .transform = format::ScaleTransform::kNone};
       } else {
         table.weights.push_back(
             {.name = record.name, .tensor_index = i, .dtype = record.dtype, .scale = {}});

@@ -135,6 +135,15 @@ class StreamPack {
     return bytes_of(values);
   }
 
+  /// Exponent codes near 1, and the subnormal 2^-127.
+  [[nodiscard]] std::string exponent_noise(std::size_t count) {
+    std::string codes = random_bytes(count, ++seed_);
+    for (char& code : codes) {
+      code = static_cast<char>(code == 0 ? 0 : 116 + (code & 15));
+    }
+    return codes;
+  }
+
   void add_base() {
     add("embed.weight", Dtype::kF32, {50, 30}, float_noise(1500, -14));
     add("embed.positions", Dtype::kI64, {3}, bytes_of(std::vector<std::int64_t>{5, -6, 7}));
@@ -151,6 +160,9 @@ class StreamPack {
     add(prefix + "up.weight_scale_inv", Dtype::kF32, {2, 2}, float_noise(4, -18));
     add(prefix + "down.weight", Dtype::kF8E4M3, {40, 90}, fp8_noise(40 * 90));
     add(prefix + "down.weight_scale", Dtype::kF32, {40, 1}, float_noise(40, -18));
+    // Rows of three groups of 32, the last of which is cut.
+    add(prefix + "gate.weight", Dtype::kF8E4M3, {24, 70}, fp8_noise(24 * 70));
+    add(prefix + "gate.weight_scale", Dtype::kF8E8M0, {24, 3}, exponent_noise(24 * 3));
     add(prefix + "steps", Dtype::kI32, {4}, random_bytes(16, ++seed_));
     add(prefix + "table", Dtype::kF64, {2}, bytes_of(std::vector<double>{1.0 / 3, -1e-9}));
     if (block == 1 && options_.extra_bytes_of_block_1 > 0) {
@@ -239,6 +251,11 @@ class StreamPack {
       index = element / 150 / 128 * 2 + element % 150 / 128;
     } else if (name.ends_with("down.weight")) {
       index = element / 90;
+    }
+    if (name.ends_with("gate.weight")) {
+      index = element / 70 * 3 + element % 70 / 32;
+      const auto code = static_cast<unsigned char>(builder_.tensors().at(scale_name)[index]);
+      return std::ldexp(1.0F, code - 127);
     }
     float scale = 0;
     std::memcpy(&scale, builder_.tensors().at(scale_name).data() + 4 * index, sizeof scale);

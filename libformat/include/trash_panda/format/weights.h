@@ -38,8 +38,11 @@ enum class ScaleTransform : std::uint8_t {
 struct WeightScale {
   std::size_t tensor_index;  ///< Of the stored scale, into Checkpoint::tensors().
   Granularity granularity;
-  Shape shape;        ///< Canonical shape, as listed at Granularity; F32.
+  Shape shape;        ///< Canonical shape, as listed at Granularity.
   Shape block_shape;  ///< {rows, columns} of a tile; empty unless kBlock.
+  /// Canonical dtype: F8_E8M0 where exponent codes belong to groups of 32 along a row, as those of
+  /// the MX formats do, and F32 for all others.
+  Dtype dtype = Dtype::kF32;
   ScaleTransform transform;
 };
 
@@ -86,10 +89,17 @@ struct WeightTable {
 /// @see docs/formats.md
 Result<WeightTable> find_weights(const Checkpoint& checkpoint);
 
-/// Bytes of the canonical scale: 4 per element of its shape.
+/// Bytes of the canonical scale.
 [[nodiscard]] std::uint64_t scale_size_bytes(const WeightScale& scale);
 
-/// Reads a stored scale and returns it in canonical form, row-major, one float an element.
+/// Reads a run of the canonical scale's bytes, row-major and little-endian, as packs hold them. In
+/// memory that grows with the run only.
+///
+/// @param offset_bytes  From the start of the canonical scale; it may be within an element.
+Result<void> read_scale_bytes(const Checkpoint& checkpoint, const WeightScale& scale,
+                              std::uint64_t offset_bytes, std::span<std::byte> target);
+
+/// Reads a stored scale and returns its values in canonical order, row-major, whatever their dtype.
 Result<std::vector<float>> read_scale(const Checkpoint& checkpoint, const WeightScale& scale);
 
 /// Reads a run of what read_scale() returns, in memory that grows with the run only.

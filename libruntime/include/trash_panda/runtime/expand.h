@@ -16,7 +16,8 @@ struct ExpandSource {
   format::Dtype dtype;
   const format::Shape* shape;  ///< Of the weight.
   std::span<const std::byte> payload;
-  std::span<const float> scale;  ///< Canonical, row-major; empty: no scale.
+  std::span<const float> scale;  ///< Canonical, row-major; empty: no scale, or codes.
+  std::span<const std::uint8_t> scale_codes = {};  ///< F8_E8M0, in place of `scale`.
   format::Granularity granularity = format::Granularity::kTensor;
   std::uint64_t block_rows = 0;  ///< Of Granularity::kBlock.
   std::uint64_t block_columns = 0;
