@@ -1,4 +1,4 @@
-"""fp8 checkpoints: three granularities, one formula."""
+"""fp8 checkpoints: every granularity, one formula."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from conftest import PackFactory
 from models import assert_bit_equal, on_meta
 
 LAYERS = 4
-ROWS, COLUMNS, TILE = 192, 160, 128
+ROWS, COLUMNS, TILE, GROUP = 192, 160, 128, 32
 
 
 class Model(nn.Module):
@@ -28,6 +28,9 @@ class Model(nn.Module):
 
 def expand(scale: Tensor, granularity: str) -> Tensor:
     """The scale of each element."""
+    if granularity == "mx":  # Exponent codes: that of a normal number is its exponent field.
+        factors = (scale.to(torch.int32) << 23).view(torch.float32)
+        return factors.repeat_interleave(GROUP, 1)
     if granularity != "block":
         return scale
     rows = scale.repeat_interleave(TILE, 0)[:ROWS]
@@ -48,13 +51,23 @@ def checkpoint(granularity: str, fp8: torch.dtype) -> tuple[dict[str, Tensor], d
         weight = torch.randn(ROWS, COLUMNS, generator=generator) * 8
         weight[0, :3] = torch.tensor([float("nan"), 0.0, -0.0])
         state[f"{name}.weight"] = weight.to(fp8)
-        state[f"{name}.{suffix}"] = torch.rand(scale_shape(granularity), generator=generator)
+        if granularity == "mx":
+            shape = (ROWS, COLUMNS // GROUP)
+            codes = torch.randint(110, 140, shape, generator=generator, dtype=torch.uint8)
+            state[f"{name}.{suffix}"] = codes
+        else:
+            state[f"{name}.{suffix}"] = torch.rand(scale_shape(granularity), generator=generator)
         state[f"{name}.bias"] = torch.randn(ROWS, generator=generator)
     config = {}
     if granularity == "block":
         config["quantization_config"] = {
             "quant_method": "fp8",
             "weight_block_size": [TILE, TILE],
+        }
+    if granularity == "mx":
+        config["quantization_config"] = {
+            "quant_method": "compressed-tensors",
+            "format": "mxfp8-quantized",
         }
     return state, config
 
@@ -66,7 +79,7 @@ def one_nan(tensor: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("tier", ["disk", "ram"])
 @pytest.mark.parametrize("fp8", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
-@pytest.mark.parametrize("granularity", ["tensor", "channel", "block"])
+@pytest.mark.parametrize("granularity", ["tensor", "channel", "block", "mx"])
 def test_expands_by_the_formula(
     packs: PackFactory, granularity: str, fp8: torch.dtype, tier: str
 ) -> None:
