@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string_view>
 
@@ -18,8 +19,15 @@ std::map<std::string_view, Target>& targets();
 /// Adds a target; called from the initialiser of a constant in its source file.
 bool add_target(std::string_view name, Target target);
 
-/// Asserts what holds of every refusal: it blames the input, and its message is one line of text
-/// that a person can read.
+/// Asserts that a message is one line of text that a person can read.
+void check_message(const Error& error);
+
+/// Asserts what holds of every refusal by a parser: it blames the input, and check_message().
 void check_refusal(const Error& error);
+
+/// The largest number in a safetensors header: the end of its last tensor, if it is a good one.
+/// With it headers without their data, and those that a mutation made longer, get past the check
+/// of the file's size.
+std::uint64_t largest_number(std::string_view text);
 
 }  // namespace trash_panda::fuzz

@@ -18,7 +18,7 @@ using format::TensorRecord;
 
 /// Bytes of the tensor over bytes of a block are elements over elements of a block. Nothing is
 /// multiplied that could overflow.
-void check_blocks(const TensorRecord& tensor) {
+void check_gguf_blocks(const TensorRecord& tensor) {
   if (std::ranges::find(tensor.shape, 0U) != tensor.shape.end()) {
     TP_ASSERT(tensor.size_bytes == 0);
     return;
@@ -48,7 +48,7 @@ void check_gguf_tensors(const GgufHeader& header, std::uint64_t file_size_bytes)
     TP_ASSERT(tensor.offset_bytes <= file_size_bytes);
     TP_ASSERT(tensor.size_bytes <= file_size_bytes - tensor.offset_bytes);
     TP_ASSERT(names.insert(tensor.name).second);
-    check_blocks(tensor);
+    check_gguf_blocks(tensor);
     end_bytes = tensor.offset_bytes + tensor.size_bytes;
   }
   TP_ASSERT(file_size_bytes - end_bytes < header.alignment_bytes);
@@ -59,9 +59,9 @@ Result<GgufHeader> parse(std::string_view head, std::uint64_t file_size_bytes) {
   const format::ReadAt read = [head](std::uint64_t offset_bytes,
                                      std::span<std::byte> target) -> Result<void> {
     const auto rest = head.substr(std::min<std::uint64_t>(offset_bytes, head.size()));
-    const auto found = std::as_bytes(std::span(rest.substr(0, target.size())));
-    std::ranges::copy(found, target.begin());
-    std::ranges::fill(target.subspan(found.size()), std::byte{0xff});
+    const std::size_t found_bytes = std::min(rest.size(), target.size());
+    std::memset(target.data(), 0xff, target.size());
+    std::memcpy(target.data(), rest.data(), found_bytes);
     return {};
   };
   format::Checksum checksum;

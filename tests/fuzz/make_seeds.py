@@ -35,6 +35,20 @@ def _safetensors_header() -> Iterator[bytes]:
         yield data[: 8 + min(header_bytes, BYTES_MAX)]
 
 
+def _checkpoint() -> Iterator[bytes]:
+    for path in _cases("*.safetensors"):
+        config = path.with_name("config.json")
+        data = path.read_bytes()
+        (header_bytes,) = struct.unpack("<Q", data[:8].ljust(8, b"\0"))
+        text = config.read_bytes() if config.exists() else b""
+        # Data do not matter but for blobs of metadata, which are short and in short files.
+        yield text + b"\0" + (data if len(data) < 6000 else data[: 8 + header_bytes])
+    for data in _torch_files():
+        yield b"\0" + data
+    for path in _cases("*.gguf"):
+        yield b"\0" + path.read_bytes()
+
+
 def _index() -> Iterator[bytes]:
     for path in _cases("*.index.json"):
         yield path.read_bytes()
@@ -97,6 +111,7 @@ def _zip_directory() -> Iterator[bytes]:
 
 
 MAKERS = {
+    "checkpoint": _checkpoint,
     "gguf_header": _gguf_header,
     "hardware_json": _hardware_json,
     "index": _index,

@@ -40,8 +40,10 @@ class Outcome:
     file: str = ""
 
 
-def environment() -> dict[str, str]:
+def environment(build: pathlib.Path) -> dict[str, str]:
     settings = dict(os.environ)
+    # Targets that need files write them here, and leave them when they fail.
+    settings["TMPDIR"] = str(build / "temporary")
     symbolizer = shutil.which("llvm-symbolizer-19")
     if symbolizer:
         settings["ASAN_SYMBOLIZER_PATH"] = symbolizer
@@ -90,7 +92,7 @@ def fuzz(target: str, build: pathlib.Path, seconds: int) -> Outcome:
     log.parent.mkdir(exist_ok=True)
     with log.open("wb") as output:
         done = subprocess.run(
-            command, stdout=output, stderr=subprocess.STDOUT, env=environment(), check=False
+            command, stdout=output, stderr=subprocess.STDOUT, env=environment(build), check=False
         )
     return read_outcome(target, done.returncode, log.read_text(errors="replace"))
 
@@ -129,6 +131,8 @@ def main() -> int:
     if missing:
         print(f"not built in {build}: {', '.join(missing)}; see: ./bootstrap fuzz", file=sys.stderr)
         return 1
+    shutil.rmtree(build / "temporary", ignore_errors=True)
+    (build / "temporary").mkdir()
     with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
         outcomes = list(pool.map(lambda name: fuzz(name, build, options.seconds), targets))
     show(outcomes, build)

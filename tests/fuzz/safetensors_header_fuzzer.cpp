@@ -131,22 +131,6 @@ void check_header(std::string_view text, std::uint64_t file_size_bytes) {
   check_round_trip(*header);
 }
 
-/// The largest number in a header: the end of its last tensor, if it is a good one. With it headers
-/// without their data, and those that a mutation made longer, get past the check of sizes.
-std::uint64_t largest_number(std::string_view text) {
-  std::uint64_t largest = 0;
-  std::uint64_t number = 0;
-  for (const char c : text) {
-    const bool is_digit = c >= '0' && c <= '9';
-    if (!is_digit || __builtin_mul_overflow(number, std::uint64_t{10}, &number) ||
-        __builtin_add_overflow(number, static_cast<std::uint64_t>(c - '0'), &number)) {
-      number = 0;
-    }
-    largest = std::max(largest, number);
-  }
-  return largest;
-}
-
 void fuzz_safetensors_header(std::string_view input) {
   const auto head = std::as_bytes(std::span(input.substr(0, 512)));
   const Result<std::uint64_t> header_bytes = format::read_header_size(head, input.size());
