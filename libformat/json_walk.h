@@ -7,6 +7,7 @@
 #include <simdjson.h>
 
 #include "trash_panda/base/error.h"
+#include "trash_panda/base/json_depth.h"
 
 namespace trash_panda::format {
 
@@ -25,9 +26,6 @@ using JsonType = simdjson::ondemand::json_type;
 
 /// Bytes that must be readable after a text that is parsed in place.
 inline constexpr std::size_t kJsonPaddingBytes = simdjson::SIMDJSON_PADDING;
-
-/// Containers that may be open at once: serde_json, the reference's parser, refuses the 128th.
-inline constexpr unsigned kJsonDepthMax = 127;
 
 /// An Error of reason "json" that says what simdjson found.
 [[nodiscard]] Error json_error(simdjson::error_code code);

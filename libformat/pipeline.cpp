@@ -11,6 +11,8 @@
 
 #include "trash_panda/base/file.h"
 
+#include "foreign_json.h"
+
 namespace trash_panda::format {
 
 namespace {
@@ -59,9 +61,9 @@ Result<std::string> read_index_text(const fs::path& index_path) {
 }
 
 Result<PipelineIndex> parse_pipeline(const fs::path& root, const std::string& text) {
-  const OrderedJson index = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto index = parse_foreign_json<OrderedJson>(text);
   if (!index.is_object()) {
-    return std::unexpected(broken_pipeline("it is no JSON object"));
+    return std::unexpected(broken_pipeline("it is no JSON object, or one nested too deep"));
   }
   PipelineIndex pipeline{.root = root, .class_name = {}, .components = {}};
   if (const auto name = index.find("_class_name"); name != index.end()) {

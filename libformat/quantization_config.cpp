@@ -7,6 +7,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "trash_panda/base/printable.h"
+
+#include "foreign_json.h"
 #include "scale_fit.h"
 
 namespace trash_panda::format {
@@ -26,9 +29,11 @@ const json* member(const json& object, const char* key) {
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
+/// Compared with known names and quoted in messages, so that its first bytes will do.
 std::string text_member(const json& object, const char* key) {
   const json* value = member(object, key);
-  return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
+  return value != nullptr && value->is_string() ? excerpt(value->get_ref<const std::string&>())
+                                                : std::string();
 }
 
 std::optional<std::uint64_t> positive(const json& value) {
@@ -69,6 +74,11 @@ std::optional<TileShape> parse_tile(const json& value) {
   return TileShape{*rows, *columns};
 }
 
+std::string not_a_tile(std::string_view key, const json& value) {
+  return fmt::format("{} {} is not two positive numbers", key,
+                     excerpt(value.dump(-1, ' ', false, json::error_handler_t::replace)));
+}
+
 void read_fine_grained_fp8(const json& settings, QuantizationConfig& config) {
   const json* tile = member(settings, "weight_block_size");
   if (tile == nullptr) {
@@ -78,7 +88,7 @@ void read_fine_grained_fp8(const json& settings, QuantizationConfig& config) {
     config.tiles.push_back(*parsed);
     config.tiles_only = true;
   } else {
-    config.defect = fmt::format("weight_block_size {} is not two positive numbers", tile->dump());
+    config.defect = not_a_tile("weight_block_size", *tile);
   }
 }
 
@@ -91,8 +101,7 @@ bool read_group_weights(const json& weights, QuantizationConfig& config) {
     const json* structure = member(weights, "block_structure");
     const auto tile = structure == nullptr ? kUnstatedTile : parse_tile(*structure);
     if (!tile) {
-      config.defect =
-          fmt::format("block_structure {} is not two positive numbers", structure->dump());
+      config.defect = not_a_tile("block_structure", *structure);
       return true;
     }
     config.tiles.push_back(*tile);
@@ -183,10 +192,10 @@ Result<QuantizationConfig> read_quantization_config(const Checkpoint& checkpoint
     if (text.empty()) {
       continue;
     }
-    const json root = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const json root = parse_foreign_json(text);
     if (root.is_discarded()) {
       config.source = file;
-      config.defect = "is not JSON";
+      config.defect = fmt::format("is not JSON, or nested deeper than {} levels", kJsonDepthMax);
       return config;
     }
     const json* settings = std::string_view(file) == "config.json" ? find_settings(root)

@@ -12,6 +12,7 @@
 #include "trash_panda/base/file.h"
 
 #include "companion_names.h"
+#include "foreign_json.h"
 
 namespace trash_panda::format {
 
@@ -21,7 +22,7 @@ using nlohmann::json;
 
 Error unreadable_metadata(const CheckpointFile& file, std::string_view what) {
   return Error(ErrorCode::kCorrupt, fmt::format("torchao's {} in __metadata__ of {} can't be read",
-                                                printable(what), printable(file.name)))
+                                                excerpt(what), printable(file.name)))
       .with_reason("bad_quant_metadata");
 }
 
@@ -40,7 +41,7 @@ Result<std::size_t> find_part(const Checkpoint& checkpoint, std::string_view par
     return std::unexpected(
         Error(ErrorCode::kCorrupt,
               fmt::format("{}, a part of the quantized weight {}, is not in the checkpoint",
-                          printable(name), printable(parameter)))
+                          excerpt(name), excerpt(parameter)))
             .with_reason(part == "scale" ? "scale_missing" : "missing_tensor"));
   }
   return *index;
@@ -49,9 +50,12 @@ Result<std::size_t> find_part(const Checkpoint& checkpoint, std::string_view par
 /// The block size [rows, columns] as a tile; one that spans the weight is told by the scale's
 /// shape.
 std::vector<TileShape> read_tiles(const json& description) {
-  const json data = description.value("_data", json::object());
-  const auto size = data.find("block_size");
-  if (size == data.end() || !size->is_array() || size->size() < 2) {
+  const auto data = description.find("_data");
+  if (data == description.end() || !data->is_object()) {
+    return {};
+  }
+  const auto size = data->find("block_size");
+  if (size == data->end() || !size->is_array() || size->size() < 2) {
     return {};
   }
   const json& rows = (*size)[size->size() - 2];
@@ -70,7 +74,7 @@ Result<std::optional<TorchaoWeight>> read_parameter(const Checkpoint& checkpoint
   if (text == file.metadata.end()) {
     return std::nullopt;
   }
-  const json description = json::parse(text->second, nullptr, /*allow_exceptions=*/false);
+  const json description = parse_foreign_json(text->second);
   if (!description.is_object() || !description.contains("_type") ||
       !description["_type"].is_string()) {
     return std::unexpected(unreadable_metadata(file, name));
@@ -83,7 +87,7 @@ Result<std::optional<TorchaoWeight>> read_parameter(const Checkpoint& checkpoint
     return std::unexpected(
         Error(ErrorCode::kUnsupported,
               fmt::format("weight {} is stored as torchao {}, which is not supported",
-                          printable(name), printable(type)))
+                          excerpt(name), excerpt(type)))
             .with_reason("unsupported_format")
             .with_hint("dequantize it with torchao, or use an fp8 or bf16 checkpoint"));
   }
@@ -102,7 +106,7 @@ Result<std::vector<TorchaoWeight>> read_torchao_metadata(const Checkpoint& check
     if (text == file.metadata.end()) {
       continue;
     }
-    const json names = json::parse(text->second, nullptr, /*allow_exceptions=*/false);
+    const json names = parse_foreign_json(text->second);
     if (!names.is_array() || !std::ranges::all_of(names, &json::is_string)) {
       return std::unexpected(unreadable_metadata(file, "tensor_names"));
     }

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "trash_panda/base/json_depth.h"
 #include "trash_panda/base/printable.h"
 
 #include "hardware_fields.h"
@@ -162,6 +163,11 @@ std::string write_hardware(const Hardware& hardware) {
 }
 
 Result<Hardware> parse_hardware(std::string_view text, std::string_view where) {
+  if (is_json_too_deep(text)) {
+    return std::unexpected(
+        Error(ErrorCode::kCorrupt, fmt::format("nested deeper than {} levels", kJsonDepthMax))
+            .with_context(printable(where)));
+  }
   const OrderedJson document = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
   if (document.is_discarded()) {
     return std::unexpected(Error(ErrorCode::kCorrupt, "not JSON").with_context(printable(where)));

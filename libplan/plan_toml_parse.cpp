@@ -1,5 +1,6 @@
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -15,6 +16,7 @@
 #include "trash_panda/plan/plan_toml.h"
 #include "trash_panda/plan/planner.h"
 
+#include "toml_keys.h"
 #include "toml_library.h"
 
 namespace trash_panda::plan {
@@ -44,6 +46,11 @@ class PlanParser {
   explicit PlanParser(std::string_view where) : where_(where) {}
 
   Result<Plan> parse(std::string_view text) {
+    if (const std::optional<std::uint64_t> line = find_long_toml_key(text)) {
+      return std::unexpected(
+          Error(ErrorCode::kCorrupt, fmt::format("{}:{}: a key of more than {} parts",
+                                                 printable(where_), *line, kTomlKeyPartsMax)));
+    }
     toml::parse_result document = toml::parse(text);
     if (!document) {
       const toml::parse_error& error = document.error();

@@ -6,6 +6,10 @@
 // the next lines report it well. So here nothing is unreachable where characters are classified,
 // which is as later versions have it, and nothing is asserted or assumed.
 
+// Arrays and inline tables within each other: a plan has one level. With kTomlKeyPartsMax, what
+// bounds the recursion over a document.
+#define TOML_MAX_NESTED_VALUES 16
+
 #if __has_include(<toml++/impl/preprocessor.hpp>)
 #include <toml++/impl/preprocessor.hpp>
 #else

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "trash_panda/base/json_depth.h"
+
 #include "architecture_names.h"
 
 namespace trash_panda::cli {
@@ -47,8 +49,10 @@ std::optional<bool> ties_embeddings(const nlohmann::json& config) {
 
 ModelConfig read_model_config(const format::Checkpoint& checkpoint) {
   const Result<std::string> text = checkpoint.side_file("config.json");
-  const nlohmann::json json =
-      nlohmann::json::parse(text ? *text : "", nullptr, /*allow_exceptions=*/false);
+  if (!text || is_json_too_deep(*text)) {
+    return {};
+  }
+  const nlohmann::json json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
     return {};
   }

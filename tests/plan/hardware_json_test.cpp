@@ -115,6 +115,14 @@ TEST(HardwareJson, NamesTheMemberOfAWrongType) {
   }
 }
 
+TEST(HardwareJson, RefusesHostileNesting) {
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  const Result<Hardware> hardware = parse_hardware(R"({"schema": )" + deep + "}", "h.json");
+  ASSERT_FALSE(hardware);
+  EXPECT_EQ(hardware.error().code(), ErrorCode::kCorrupt);
+  EXPECT_EQ(hardware.error().to_string(), "h.json: nested deeper than 127 levels");
+}
+
 TEST(HardwareJson, RefusesOtherDocuments) {
   for (const char* text :
        {"", "{", "[]", "1", "{}", R"({"schema": 1})", R"({"schema": "trash-panda/plan/1"})"}) {
