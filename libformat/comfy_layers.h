@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "trash_panda/base/error.h"
@@ -16,13 +16,16 @@ inline constexpr std::string_view kComfyMxfp8 = "mxfp8";
 
 /// What ComfyUI's metadata says about one layer.
 struct ComfyLayer {
-  std::string format;       ///< As written, such as "float8_e4m3fn".
-  bool is_rotated = false;  ///< "convrot": its rows went through a Hadamard rotation.
+  std::string source;  ///< Where it says so, for messages.
+  std::string format;  ///< As written, such as "float8_e4m3fn".
+  /// An option that changes what the stored values mean, such as "convrot" (its rows went through
+  /// a Hadamard rotation); empty: none.
+  std::string option;
 };
 
 /// ComfyUI's per-layer formats, by the index of the layer's weight in Checkpoint::tensors().
 struct ComfyLayers {
-  std::unordered_map<std::size_t, ComfyLayer> by_weight;
+  std::map<std::size_t, ComfyLayer> by_weight;
   std::vector<std::size_t> blobs;  ///< The `X.comfy_quant` tensors: no parameters.
   std::vector<std::string> warnings;
 };
@@ -32,7 +35,8 @@ struct ComfyLayers {
 /// Layer names in the metadata are matched with and without the component's prefix
 /// ("model.diffusion_model."): writers disagree about it.
 ///
-/// @retval kCorrupt  A blob or the metadata can't be read; reason "bad_quant_metadata".
+/// @retval kCorrupt  A blob or the metadata can't be read, or they disagree about a layer; reason
+///                   "bad_quant_metadata".
 /// @see ComfyUI QUANTIZATION.md, comfy/quant_ops.py
 Result<ComfyLayers> read_comfy_layers(const Checkpoint& checkpoint);
 

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <ranges>
 #include <set>
@@ -50,13 +49,12 @@ Error WeightFinder::refuse_scheme(std::string_view scheme, std::string_view firs
 Result<void> WeightFinder::apply_comfy_layers() {
   std::string refused;
   std::vector<std::size_t> refused_weights;
-  const std::map<std::size_t, ComfyLayer> in_file_order(comfy_.by_weight.begin(),
-                                                        comfy_.by_weight.end());
-  for (const auto& [weight, layer] : in_file_order) {
+  for (const auto& [weight, layer] : comfy_.by_weight) {
     const auto fp8 = fp8_of_comfy(layer.format);
-    if (!fp8) {
-      const std::string scheme = fmt::format("ComfyUI format \"{}\"{}", printable(layer.format),
-                                             layer.is_rotated ? " with convrot" : "");
+    if (!fp8 || !layer.option.empty()) {
+      const std::string scheme =
+          fmt::format("ComfyUI format \"{}\"{}{}", excerpt(layer.format),
+                      layer.option.empty() ? "" : " with ", excerpt(layer.option));
       refused = refused.empty() ? scheme : refused;
       if (scheme == refused) {
         refused_weights.push_back(weight);

@@ -12,6 +12,7 @@
 namespace trash_panda::format {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::SafetensorsBuilder;
 using testing::TempDir;
@@ -69,6 +70,55 @@ TEST(FindWeightsComfy, RefusesUnknownFormatsByName) {
   EXPECT_THAT(error, HasSubstr("layer.weight"));
   EXPECT_THAT(find(comfy(Dtype::kI8, R"({"format": "int8_tensorwise", "convrot": true})")).error,
               HasSubstr("\"int8_tensorwise\" with convrot"));
+}
+
+TEST(FindWeightsComfy, RefusesOptionsThatChangeValues) {
+  for (const char* option : {R"("convrot": true, "convrot_groupsize": 16)", R"("convrot": 1)",
+                             R"("convrot": "yes")", R"("transposed": true)"}) {
+    const std::string layer = R"({"format": "float8_e4m3fn", )" + std::string(option) + "}";
+    EXPECT_THAT(find(comfy(Dtype::kF8E4M3, layer)).error,
+                AllOf(HasSubstr("unsupported_format: "), HasSubstr("\"float8_e4m3fn\" with "),
+                      HasSubstr("layer.weight")))
+        << option;
+  }
+  SafetensorsBuilder mx;
+  const std::string blob = R"({"format": "mxfp8", "convrot": true})";
+  mx.add_random("layer.weight", Dtype::kF8E4M3, {160, 96})
+      .add_random("layer.weight_scale", Dtype::kU8, {256, 4})
+      .add("layer.comfy_quant", Dtype::kU8, {blob.size()}, blob);
+  EXPECT_THAT(find(mx).error, HasSubstr("\"mxfp8\" with convrot"));
+  SafetensorsBuilder listed;
+  listed.add_random("layer.weight", Dtype::kF8E4M3, {24, 40})
+      .add_random("layer.weight_scale", Dtype::kF32, {})
+      .metadata("_quantization_metadata",
+                R"({\"layers\": {\"layer\": {\"format\": \"float8_e4m3fn\", )"
+                R"(\"convrot\": true}}})");
+  EXPECT_THAT(find(listed).error, HasSubstr("\"float8_e4m3fn\" with convrot"));
+}
+
+TEST(FindWeightsComfy, TakesOptionsThatChangeNoValue) {
+  for (const char* option :
+       {R"("full_precision_matrix_mult": true)", R"("convrot": false)", R"("convrot": 0)",
+        R"("convrot": null)", R"("convrot": "")", R"("convrot_groupsize": 16)",
+        R"("orig_dtype": "torch.bfloat16")", R"("note": "any text")", R"("other": false)"}) {
+    const std::string layer = R"({"format": "float8_e4m3fn", )" + std::string(option) + "}";
+    EXPECT_EQ(find(comfy(Dtype::kF8E4M3, layer)).error, "") << option;
+  }
+}
+
+TEST(FindWeightsComfy, RefusesABlobAndMetadataThatDisagree) {
+  const auto listed_as = [](const std::string& layer) {
+    SafetensorsBuilder builder = comfy(Dtype::kU8, R"({"format": "float8_e5m2"})");
+    builder.metadata("_quantization_metadata", R"({\"layers\": {\"layer\": )" + layer + "}}");
+    return find(builder).error;
+  };
+  EXPECT_THAT(listed_as(R"(\"float8_e4m3fn\")"),
+              AllOf(HasSubstr("bad_quant_metadata: "), HasSubstr("layer.weight"),
+                    HasSubstr("\"float8_e5m2\" by layer.comfy_quant"),
+                    HasSubstr("\"float8_e4m3fn\" by _quantization_metadata")));
+  EXPECT_THAT(listed_as(R"({\"format\": \"float8_e5m2\", \"convrot\": true})"),
+              HasSubstr("\"float8_e5m2\" with convrot by _quantization_metadata"));
+  EXPECT_EQ(listed_as(R"(\"float8_e5m2\")"), "");
 }
 
 TEST(FindWeightsComfy, RefusesBlobsThatAreNoJsonObject) {
@@ -388,6 +438,76 @@ TEST(FindWeightsConfig, RefusesABrokenConfigurationOnlyWhereItIsNeeded) {
     EXPECT_EQ(found.error, "") << config;
     EXPECT_EQ(found.table.warnings.size(), 1U) << config;
   }
+}
+
+std::string nested_lists(std::size_t levels) {
+  return std::string(levels, '[') + std::string(levels, ']');
+}
+
+/// Deep enough to overflow a stack of 8 MiB wherever a parser, a copy or a printer recurses.
+constexpr std::size_t kHostileLevels = 1'000'000;
+
+TEST(FindWeightsConfig, RefusesHostileNesting) {
+  const SafetensorsBuilder fp8 = with_scale({8, 8}, "x.weight_scale", Dtype::kF32, {});
+  const std::string deep = nested_lists(kHostileLevels);
+  for (const std::string& config :
+       {R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": )" + deep + "}}",
+        R"({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {"a":)"
+        R"({"weights": {"strategy": "block", "block_structure": )" +
+            deep + "}}}}}",
+        R"({"anything": )" + deep + "}"}) {
+    EXPECT_THAT(find(fp8, config).error,
+                AllOf(HasSubstr("bad_quant_metadata: "), HasSubstr("config.json: is not JSON")));
+  }
+  EXPECT_EQ(find(fp8, R"({"anything": )" + nested_lists(126) + "}").error, "");
+}
+
+TEST(FindWeightsConfig, QuotesAnExcerptOfALongValue) {
+  const SafetensorsBuilder fp8 = with_scale({8, 8}, "x.weight_scale", Dtype::kF32, {});
+  std::string wide = "1";
+  for (int i = 0; i < 100'000; ++i) {
+    wide += ",1";
+  }
+  const std::string error =
+      find(fp8, R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [)" + wide +
+                    "]}}")
+          .error;
+  EXPECT_THAT(error, HasSubstr("weight_block_size [1,1,1,"));
+  EXPECT_THAT(error, HasSubstr("(200003 bytes) is not two positive numbers"));
+  EXPECT_LT(error.size(), 400U);
+}
+
+TEST(FindWeightsComfy, RefusesHostileNesting) {
+  const std::string blob =
+      R"({"format": "float8_e4m3fn", "convrot": )" + nested_lists(300'000) + "}";
+  EXPECT_THAT(find(comfy(Dtype::kF8E4M3, blob)).error, HasSubstr("bad_quant_metadata: "));
+  SafetensorsBuilder builder;
+  builder.add_random("layer.weight", Dtype::kF8E4M3, {8, 8})
+      .metadata("_quantization_metadata",
+                R"({\"layers\": {\"layer\": )" + nested_lists(kHostileLevels) + "}}");
+  EXPECT_THAT(find(builder).error, HasSubstr("bad_quant_metadata: "));
+}
+
+TEST(FindWeightsTorchao, RefusesHostileNesting) {
+  for (const std::string& data :
+       {nested_lists(kHostileLevels),
+        R"({\"block_size\": [1, )" + nested_lists(kHostileLevels) + "]}"}) {
+    SafetensorsBuilder builder;
+    builder.metadata("tensor_names", R"([\"w\"])")
+        .metadata("w", R"({\"_type\": \"Float8Tensor\", \"_data\": )" + data + "}")
+        .add_random("_w_qdata", Dtype::kF8E4M3, {4, 4})
+        .add_random("_w_scale", Dtype::kF32, {4, 1});
+    EXPECT_THAT(find(builder).error, HasSubstr("bad_quant_metadata: "));
+  }
+}
+
+TEST(FindWeightsTorchao, TakesADescriptionWithoutABlockSize) {
+  SafetensorsBuilder builder;
+  builder.metadata("tensor_names", R"([\"w\"])")
+      .metadata("w", R"({\"_type\": \"Float8Tensor\", \"_data\": [1]})")
+      .add_random("_w_qdata", Dtype::kF8E4M3, {4, 4})
+      .add_random("_w_scale", Dtype::kF32, {4, 1});
+  EXPECT_EQ(find(builder).error, "");
 }
 
 TEST(FindWeightsConfig, BelievesTheStoredDtypeOverSkipLists) {
