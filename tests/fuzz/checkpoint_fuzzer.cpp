@@ -136,7 +136,7 @@ void check_blocks(std::span<const TensorRecord> tensors) {
   }
 }
 
-void fuzz_checkpoint(std::string_view input) {
+bool fuzz_checkpoint(std::string_view input) {
   static const Folder folder;
   const std::size_t zero = std::min(input.find('\0'), input.size());
   const fs::path config = folder.write("config.json", input.substr(0, zero));
@@ -144,7 +144,7 @@ void fuzz_checkpoint(std::string_view input) {
   const Result<Checkpoint> checkpoint = Checkpoint::open(path);
   if (!checkpoint) {
     check_message(checkpoint.error());
-    return;
+    return false;
   }
   check_tensors_of(*checkpoint);
   check_blocks(checkpoint->tensors());
@@ -154,6 +154,7 @@ void fuzz_checkpoint(std::string_view input) {
   } else {
     check_refusal(weights.error());
   }
+  return weights.has_value();
 }
 
 [[maybe_unused]] const bool kCheckpointAdded = add_target("checkpoint", fuzz_checkpoint);

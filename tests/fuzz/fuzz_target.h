@@ -11,7 +11,8 @@ namespace trash_panda::fuzz {
 /// Feeds one input to a parser and asserts what must hold of whatever comes out.
 ///
 /// @param input  Exactly as many bytes as can be read: nothing is behind the last one.
-using Target = void (*)(std::string_view input);
+/// @return Whether the parser took it, in one of the ways that it was tried.
+using Target = bool (*)(std::string_view input);
 
 /// The targets that are linked into this program, by name.
 std::map<std::string_view, Target>& targets();

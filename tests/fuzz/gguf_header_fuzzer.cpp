@@ -68,11 +68,11 @@ Result<GgufHeader> parse(std::string_view head, std::uint64_t file_size_bytes) {
   return format::read_gguf_header(read, file_size_bytes, checksum);
 }
 
-void check_gguf(std::string_view input, std::uint64_t file_size_bytes) {
+bool check_gguf(std::string_view input, std::uint64_t file_size_bytes) {
   const Result<GgufHeader> header = parse(input, file_size_bytes);
   if (!header) {
     check_refusal(header.error());
-    return;
+    return false;
   }
   TP_ASSERT(header->data_offset_bytes <= file_size_bytes);
   check_gguf_tensors(*header, file_size_bytes);
@@ -80,17 +80,19 @@ void check_gguf(std::string_view input, std::uint64_t file_size_bytes) {
   const auto again = parse(input.substr(0, header->data_offset_bytes), file_size_bytes);
   TP_ASSERT(again && again->tensors.size() == header->tensors.size());
   TP_ASSERT(again->metadata == header->metadata);
+  return true;
 }
 
-void fuzz_gguf_header(std::string_view input) {
-  check_gguf(input, input.size());
+bool fuzz_gguf_header(std::string_view input) {
+  bool is_taken = check_gguf(input, input.size());
   std::uint64_t file_size_bytes = 0;
   if (input.size() >= sizeof(file_size_bytes)) {
     std::memcpy(&file_size_bytes, input.end() - sizeof(file_size_bytes), sizeof(file_size_bytes));
     if (file_size_bytes > input.size()) {
-      check_gguf(input, file_size_bytes);
+      is_taken = check_gguf(input, file_size_bytes) || is_taken;
     }
   }
+  return is_taken;
 }
 
 [[maybe_unused]] const bool kGgufAdded = add_target("gguf_header", fuzz_gguf_header);

@@ -10,16 +10,17 @@ namespace trash_panda::fuzz {
 
 namespace {
 
-void fuzz_hardware_json(std::string_view input) {
+bool fuzz_hardware_json(std::string_view input) {
   const Result<plan::Hardware> hardware = plan::parse_hardware(input, "hardware.json");
   if (!hardware) {
     check_refusal(hardware.error());
-    return;
+    return false;
   }
   const std::string written = plan::write_hardware(*hardware);
   const Result<plan::Hardware> again = plan::parse_hardware(written, "hardware.json");
   TP_ASSERT(again && *again == *hardware);
   TP_ASSERT(plan::write_hardware(*again) == written);
+  return true;
 }
 
 [[maybe_unused]] const bool kHardwareAdded = add_target("hardware_json", fuzz_hardware_json);

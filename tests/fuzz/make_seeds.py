@@ -7,6 +7,7 @@ files of other tests, and from seeds/. Tensor data are cut off: mutating them fi
 import collections
 import hashlib
 import io
+import json
 import pathlib
 import pickle
 import shutil
@@ -22,12 +23,39 @@ FORMAT_TESTS = ROOT / "tests/format"
 BYTES_MAX = 16384
 
 
+def _safetensors(entries: dict, metadata: dict[str, str] | None = None) -> bytes:
+    header = json.dumps({"__metadata__": metadata or {}, **entries}).encode()
+    return struct.pack("<Q", len(header)) + header
+
+
+def _gguf() -> bytes:
+    """Two values, a matrix of Q8_0 and a vector of F32."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value.encode())) + value.encode()
+
+    head = b"GGUF" + struct.pack("<IQQ", 3, 2, 2)
+    head += text("general.architecture") + struct.pack("<I", 8) + text("llama")
+    head += text("tokens") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("é")
+    head += text("blk.0.w") + struct.pack("<IQQIQ", 2, 32, 2, 8, 0)
+    head += text("norm") + struct.pack("<IQIQ", 1, 4, 0, 96)
+    return head + bytes(-len(head) % 32 + 96 + 16)
+
+
 def _cases(*patterns: str) -> Iterator[pathlib.Path]:
     for pattern in patterns:
         yield from sorted(CASES.glob(f"*/in/**/{pattern}"))
 
 
 def _safetensors_header() -> Iterator[bytes]:
+    yield _safetensors(
+        {
+            "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+            "b\\n": {"dtype": "F4", "shape": [4], "data_offsets": [24, 26]},
+            "c": ["U8", [], [26, 27]],
+        },
+        {"format": "pt"},
+    )
     for path in _cases("*.safetensors"):
         data = path.read_bytes()
         yield data[:BYTES_MAX] if len(data) < 4096 else b""
@@ -36,6 +64,17 @@ def _safetensors_header() -> Iterator[bytes]:
 
 
 def _checkpoint() -> Iterator[bytes]:
+    entries = {
+        "model.layers.0.w": {"dtype": "F8_E4M3", "shape": [256, 128], "data_offsets": [0, 32768]},
+        "model.layers.0.w_scale_inv": {
+            "dtype": "F32",
+            "shape": [2, 1],
+            "data_offsets": [32768, 32776],
+        },
+    }
+    config = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    yield json.dumps(config).encode() + b"\0" + _safetensors(entries)
+    yield b"\0" + _gguf()
     for path in _cases("*.safetensors"):
         config = path.with_name("config.json")
         data = path.read_bytes()
@@ -71,12 +110,23 @@ def _hardware_json() -> Iterator[bytes]:
 
 
 def _gguf_header() -> Iterator[bytes]:
+    yield _gguf()
     for path in _cases("*.gguf"):
         data = path.read_bytes()
         yield data
         # With the file's size at its end, as the target reads it.
         for cut in (len(data) * part // 8 for part in range(2, 8)):
             yield data[:cut] + struct.pack("<Q", len(data))
+
+
+def _torch_pickle() -> bytes:
+    """A state dict of one tensor of 2 × 3 floats, by its opcodes."""
+    key, name = (b"X" + struct.pack("<I", len(text)) + text for text in (b"0", b"weight"))
+    kind, place = b"X\x07\0\0\0storagectorch\nFloatStorage\n", b"X\x03\0\0\0cpuK\x06"
+    storage = b"(" + kind + key + place + b"tQ"
+    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage
+    tensor += b"K\0K\2K\3\x86K\3K\1\x86\x89ccollections\nOrderedDict\n)RtR"
+    return b"\x80\x02}q\0(" + name + tensor + b"u."
 
 
 def _torch_files() -> Iterator[bytes]:
@@ -92,6 +142,7 @@ def _pickle() -> Iterator[bytes]:
         else:
             starts = [at for at in range(len(data)) if data[at : at + 2] == b"\x80\x02"]
             yield from (data[at : at + 4096] for at in starts)
+    yield _torch_pickle()
     values = {"state_dict": {"a": 1, "b": [1.5, None, b"c"]}, "epoch": (1, 2, 3, 2**70), 4: "é"}
     for protocol in range(6):
         yield pickle.dumps(collections.OrderedDict(values), protocol)
@@ -105,8 +156,8 @@ def _zip_directory() -> Iterator[bytes]:
             with zipfile.ZipFile(file, "w", how) as archive:
                 archive.comment = comment
                 with archive.open("archive/data.pkl", "w", force_zip64=bool(comment)) as entry:
-                    entry.write(pickle.dumps({"a": 1}, 2))
-                archive.writestr("archive/data/0", bytes(40))
+                    entry.write(_torch_pickle())
+                archive.writestr("archive/data/0", bytes(24))
             yield file.getvalue()
 
 

@@ -10,11 +10,11 @@ namespace trash_panda::fuzz {
 
 namespace {
 
-void fuzz_plan_toml(std::string_view input) {
+bool fuzz_plan_toml(std::string_view input) {
   const Result<plan::Plan> parsed = plan::parse_plan_toml(input, "plan.toml");
   if (!parsed) {
     check_refusal(parsed.error());
-    return;
+    return false;
   }
   std::uint64_t stored_bytes = 0;
   for (const plan::PlannedBlock& block : parsed->blocks) {
@@ -29,6 +29,7 @@ void fuzz_plan_toml(std::string_view input) {
   const Result<plan::Plan> again = plan::parse_plan_toml(written, "plan.toml");
   TP_ASSERT(again && *again == *parsed);
   TP_ASSERT(plan::write_plan_toml(*again) == written);
+  return true;
 }
 
 [[maybe_unused]] const bool kPlanTomlAdded = add_target("plan_toml", fuzz_plan_toml);
