@@ -283,6 +283,9 @@ Result<void> PickleMachine::frame() {
 Result<void> PickleMachine::stop() {
   TP_ASSIGN_OR_RETURN(graph_.root, pop());
   graph_.end_bytes = at_bytes_;
+  for (const std::uint64_t dict : dicts_) {
+    drop_overwritten(graph_.containers[dict]);
+  }
   is_finished_ = true;
   return {};
 }

@@ -112,6 +112,7 @@ class PickleMachine {
 
   Result<void> make_tuple(std::size_t first);
   Result<void> make_container(PickleKind kind, std::size_t first);
+  void drop_overwritten(std::vector<PickleValue>& dict) const;
   Result<void> move_items(std::size_t first, PickleKind kind, std::size_t multiple);
   Result<void> put(std::uint64_t index);
   Result<void> push_global(std::string_view module, std::string_view name);
@@ -129,6 +130,7 @@ class PickleMachine {
   std::vector<std::size_t> marks_;                ///< Sizes of stack_.
   std::vector<std::optional<PickleValue>> memo_;  ///< By index.
   std::unordered_map<std::string_view, std::uint32_t> storage_by_key_;
+  std::vector<std::uint64_t> dicts_;  ///< Which of the graph's containers are dicts.
   PickleGraph graph_;
 };
 

@@ -75,6 +75,11 @@ Result<void> PickleMachine::persistent_id() {
       graph_.storages[known].element_count == storage.element_count) {
     return push({.kind = PickleKind::kStorage, .payload = known});
   }
+  if (known < graph_.storages.size() && graph_.storages[known].key == storage.key &&
+      graph_.storages[known].dtype != storage.dtype) {
+    return std::unexpected(broken(fmt::format("has storage {} as two types, {} being the second,",
+                                              quote_name(storage.key), type.name)));
+  }
   TP_RETURN_IF_ERROR(charge(2 * kContainerValues));
   known = static_cast<std::uint32_t>(graph_.storages.size());
   graph_.storages.push_back(storage);
@@ -140,6 +145,7 @@ Result<PickleValue> PickleMachine::make_ordered_dict(std::span<const PickleValue
       dict.insert(dict.end(), parts.begin(), parts.end());
     }
   }
+  dicts_.push_back(graph_.containers.size());
   graph_.containers.push_back(std::move(dict));
   return PickleValue{.kind = PickleKind::kDict, .payload = graph_.containers.size() - 1};
 }

@@ -22,7 +22,10 @@ namespace {
 
 /// What the first pickle holds behind its protocol: LONG1 of 0x1950a86a20f9469cfc6c, STOP.
 constexpr std::string_view kMagicPickle = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
-constexpr std::uint64_t kMagicOffsetBytes = 2;
+constexpr std::uint64_t kProtocolBytes = 2;
+/// From protocol 4 on: FRAME and the size of what is in it.
+constexpr char kFrameOpcode = '\x95';
+constexpr std::uint64_t kFrameBytes = 9;
 constexpr std::uint64_t kFirstPickleBytes = kMiB;
 /// How much more is read each time that the pickles turn out to be longer.
 constexpr std::uint64_t kReadGrowth = 4;
@@ -53,8 +56,16 @@ bool is_big_endian(const PickleGraph& graph) {
   return false;
 }
 
-Result<LegacyHead> parse_legacy_head(std::span<const std::byte> bytes) {
-  std::uint64_t at_bytes = kMagicOffsetBytes + kMagicPickle.size();
+/// Where the first pickle of a file of torch.save() ends, 0 for any other.
+std::uint64_t find_magic_end(std::string_view text) {
+  const bool has_frame = text.size() > kProtocolBytes && text[kProtocolBytes] == kFrameOpcode;
+  const std::uint64_t begin_bytes = kProtocolBytes + (has_frame ? kFrameBytes : 0);
+  return text.size() > begin_bytes && text.substr(begin_bytes).starts_with(kMagicPickle)
+             ? begin_bytes + kMagicPickle.size()
+             : 0;
+}
+
+Result<LegacyHead> parse_legacy_head(std::span<const std::byte> bytes, std::uint64_t at_bytes) {
   TP_RETURN_IF_ERROR(next_pickle(bytes, at_bytes));  // The protocol's version: 1001, ever since.
   TP_ASSIGN_OR_RETURN(const PickleGraph machine, next_pickle(bytes, at_bytes));
   if (is_big_endian(machine)) {
@@ -146,10 +157,10 @@ Result<FileContents> read_torch_legacy(const File& file, Checksum& fingerprint) 
     bytes.resize(std::min({wanted_bytes, file.size_bytes(), kPickleBytesMax}));
     TP_RETURN_IF_ERROR(file.read_exact_at(0, bytes));
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    const bool is_torch =
-        text.size() > kMagicOffsetBytes && text.substr(kMagicOffsetBytes).starts_with(kMagicPickle);
-    Result<LegacyHead> head = is_torch ? parse_legacy_head(bytes)
-                                       : Result<LegacyHead>(std::unexpected(other_pickle(bytes)));
+    const std::uint64_t magic_end = find_magic_end(text);
+    Result<LegacyHead> head = magic_end > 0
+                                  ? parse_legacy_head(bytes, magic_end)
+                                  : Result<LegacyHead>(std::unexpected(other_pickle(bytes)));
     if (head) {
       fingerprint.update(std::span(bytes).first(head->end_bytes));
       TP_ASSIGN_OR_RETURN(const auto offsets, locate_storages(file, *head));

@@ -110,6 +110,21 @@ TEST(PickleMachine, BuildsWhatTheOpcodesSay) {
   EXPECT_EQ(values[7].kind, PickleKind::kBool);
 }
 
+TEST(PickleMachine, KeepsTheLastValueOfAKeyInThePlaceOfItsFirst) {
+  const std::string bytes = whole(dict(text("a") + "K\x01" + integer(7) + "K\x02" + "NK\x03") +
+                                  text("a") + "K\x04s" + "\x88K\x05s" + integer(1) + "K\x06s" +
+                                  text("b") + "K\x07s" + text("a") + "K\x08s" + "NK\x09s");
+  const Result<PickleGraph> graph = run_pickle(bytes);
+  ASSERT_TRUE(graph) << graph.error().to_string();
+  std::vector<std::uint64_t> payloads;
+  const auto values = graph->values(graph->root);
+  for (std::size_t i = 1; i < values.size(); i += 2) {
+    payloads.push_back(values[i].payload);
+  }
+  // "a", 7, None, True, "b", and None again: such keys name nothing.
+  EXPECT_EQ(payloads, (std::vector<std::uint64_t>{8, 2, 3, 6, 7, 9}));
+}
+
 TEST(PickleMachine, TakesTheOrderedDictsOfPython2) {
   const std::string pairs = "](](" + text("a") + integer(1) + "ee";
   const Result<PickleGraph> graph =

@@ -384,6 +384,52 @@ TEST(TorchCheckpoint, ReadsTheFormatBeforeZip) {
   }
 }
 
+TEST(TorchCheckpoint, ReadsTheFormatBeforeZipInEveryProtocol) {
+  const std::string bytes = views({{"a", view({2, 3}, {3, 1}, 1)}}).legacy(sizeof(float));
+  const std::size_t magic_end = 15;
+  ASSERT_EQ(bytes.substr(magic_end, 2), "\x80\x02");
+  for (const char protocol : {'\3', '\4', '\5'}) {
+    std::string other = std::string("\x80") + protocol;
+    if (protocol >= '\4') {
+      other += "\x95" + testing::little_endian(magic_end - 2, 8);
+    }
+    const TorchFile file(other + bytes.substr(2), "model.bin");
+    const auto checkpoint = file.open();
+    ASSERT_TRUE(checkpoint) << checkpoint.error().to_string();
+    EXPECT_THAT(values_of(*checkpoint, "a"), ElementsAre(1, 2, 3, 4, 5, 6));
+    EXPECT_EQ(TorchFile(other, "model.bin").error().reason(), "truncated");
+  }
+}
+
+TEST(TorchCheckpoint, TakesTheLastValueOfAKey) {
+  const std::string once = view({2}, {1}).pickled();
+  const std::string again = view({3}, {1}, 5).pickled();
+  const auto open = [](const std::string& root) {
+    return TorchFile(TorchBuilder().root(root).storage("0", counting_bytes())).open();
+  };
+  const auto replaced = open(dict(text("a") + once + text("b") + once) + text("a") + again + "s");
+  ASSERT_TRUE(replaced) << replaced.error().to_string();
+  EXPECT_THAT(values_of(*replaced, "a"), ElementsAre(5, 6, 7));
+  EXPECT_THAT(values_of(*replaced, "b"), ElementsAre(0, 1));
+  const auto gone = open(dict(text("a") + once + text("b") + once) + text("a") + "K\x01s");
+  ASSERT_TRUE(gone) << gone.error().to_string();
+  EXPECT_FALSE(gone->find("a"));
+  EXPECT_THAT(values_of(*gone, "b"), ElementsAre(0, 1));
+  const auto pairs = open(global("collections", "OrderedDict") + "(](](" + text("a") + once +
+                          "e](" + text("a") + again + "eetR");
+  ASSERT_TRUE(pairs) << pairs.error().to_string();
+  EXPECT_THAT(values_of(*pairs, "a"), ElementsAre(5, 6, 7));
+}
+
+TEST(TorchCheckpoint, RefusesAStorageOfTwoTypes) {
+  PickledView half = view({4}, {1});
+  half.type = "HalfStorage";
+  half.count = 2 * kStorageElements;
+  const Error error = TorchFile(views({{"a", view({4}, {1})}, {"b", half}})).error();
+  EXPECT_EQ(error.code(), ErrorCode::kCorrupt);
+  EXPECT_THAT(error.message(), HasSubstr("storage \"0\" as two types, HalfStorage"));
+}
+
 TEST(TorchCheckpoint, ReadsWithinTheFileWhateverByteIsWrong) {
   const TorchBuilder builder = views({{"a", view({2, 3}, {3, 1}, 1)}, {"t", view({2, 2}, {1, 2})}});
   int opened = 0;
