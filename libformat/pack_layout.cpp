@@ -47,16 +47,22 @@ class WeightLedger {
     return {};
   }
 
-  Result<void> take_name(const std::string& name, std::string_view what) {
+  /// @param file  Which file of the checkpoint it is from, for messages.
+  Result<void> take_name(const std::string& name, std::string_view what, std::string_view file) {
     if (name.starts_with(kPadPrefix)) {
       return std::unexpected(Error(ErrorCode::kUnsupported,
-                                   fmt::format("{} \"{}\" has a name that packs reserve ({}*)",
-                                               what, printable(name), kPadPrefix)));
+                                   fmt::format("{}: {} \"{}\" has a name that packs reserve ({}*)",
+                                               printable(file), what, excerpt(name), kPadPrefix))
+                                 .with_reason("reserved_name")
+                                 .with_hint("rename it in the checkpoint; padding of a pack is "
+                                            "named so"));
     }
     if (!names_.insert(name).second) {
       return std::unexpected(
-          Error(ErrorCode::kUnsupported,
-                fmt::format("{} \"{}\" has the name of another tensor", what, printable(name))));
+          Error(ErrorCode::kUnsupported, fmt::format("{}: {} \"{}\" has the name of another tensor",
+                                                     printable(file), what, excerpt(name)))
+              .with_reason("duplicate")
+              .with_hint("rename the other one: in packs the scale of X is named X_scale"));
     }
     return {};
   }
@@ -103,7 +109,8 @@ Result<void> append_weight(PackedExtent& extent, const Checkpoint& checkpoint, c
                                              record.size_bytes, dtype_name(weight.dtype)))
                                .with_reason("size_mismatch"));
   }
-  TP_RETURN_IF_ERROR(ledger.take_name(weight.name, "tensor"));
+  const std::string& file = checkpoint.files()[record.file_index].name;
+  TP_RETURN_IF_ERROR(ledger.take_name(weight.name, "tensor", file));
   PackedTensor packed{.name = weight.name,
                       .dtype = weight.dtype,
                       .shape = record.shape,
@@ -120,7 +127,7 @@ Result<void> append_weight(PackedExtent& extent, const Checkpoint& checkpoint, c
   if (!weight.scale) {
     return {};
   }
-  TP_RETURN_IF_ERROR(ledger.take_name(weight.scale_name(), "scale"));
+  TP_RETURN_IF_ERROR(ledger.take_name(weight.scale_name(), "scale", file));
   return append(extent, PackedTensor{.name = weight.scale_name(),
                                      .dtype = weight.scale->dtype,
                                      .shape = weight.scale->shape,
@@ -247,7 +254,10 @@ Result<Manifest> lay_out_pack(const Checkpoint& checkpoint, const WeightTable& w
   }
   TP_RETURN_IF_ERROR(ledger.all_taken());
   for (const Tier tier : kTierOrder) {
-    TP_RETURN_IF_ERROR(lay_out_shard(manifest, tier));
+    if (Result<void> laid_out = lay_out_shard(manifest, tier); !laid_out) {
+      return std::unexpected(
+          std::move(laid_out).error().with_context(printable(checkpoint.path())));
+    }
   }
   TP_RETURN_IF_ERROR(check_manifest(manifest, "the layout of the pack"));
   return manifest;

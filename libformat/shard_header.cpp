@@ -88,7 +88,9 @@ Result<std::string> make_shard_header(const Manifest& manifest, std::uint32_t sh
     return std::unexpected(
         Error(ErrorCode::kUnsupported,
               fmt::format("the header of {} would take {} bytes, but safetensors allows {}",
-                          printable(shard.name), json_bytes, kHeaderBytesMax)));
+                          printable(shard.name), json_bytes, kHeaderBytesMax))
+            .with_reason("too_large")
+            .with_hint("the names of its tensors are too long or too many for one file"));
   }
   json.resize(json_bytes, ' ');
   std::string header(kLengthFieldBytes, '\0');

@@ -78,13 +78,15 @@ TEST(LayOutPack, RefusesAScaleNameThatIsTaken) {
   SamplePack sample;
   sample.weights().weights[0].name = "layers.0.mlp.weight_scale";
   expect_layout_refused(sample, ErrorCode::kUnsupported,
-                        "\"layers.0.mlp.weight_scale\" has the name of another tensor");
+                        "model.safetensors: scale \"layers.0.mlp.weight_scale\" has the name of "
+                        "another tensor");
 }
 
 TEST(LayOutPack, RefusesReservedNames) {
   SamplePack sample;
   sample.weights().weights[0].name = "__pad__.disk-00001.0";
-  expect_layout_refused(sample, ErrorCode::kUnsupported, "\"__pad__.disk-00001.0\"");
+  expect_layout_refused(sample, ErrorCode::kUnsupported,
+                        "model.safetensors: tensor \"__pad__.disk-00001.0\"");
 }
 
 TEST(LayOutPack, RefusesAWeightThatIsLeftOut) {
