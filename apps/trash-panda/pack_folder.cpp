@@ -28,6 +28,9 @@ namespace fs = std::filesystem;
 
 /// The format is the first member of a manifest.
 constexpr std::uint64_t kManifestStartBytes = 4 * kKiB;
+/// The metadata are the first member of a shard's header, and say first that it is one.
+constexpr std::uint64_t kShardStartBytes = 512;
+constexpr std::string_view kShardMark = R"("trash_panda":"one shard of a pack )";
 /// What libformat reads at most.
 constexpr std::uint64_t kManifestBytesMax = kGiB;
 
@@ -54,6 +57,28 @@ bool names_our_format(std::string_view text) {
   return false;
 }
 
+/// The first bytes of a file, at most `size_bytes`; nothing where it can't be read.
+std::string read_start(const fs::path& path, std::uint64_t size_bytes) {
+  const Result<File> file = File::open(path);
+  if (!file) {
+    return {};
+  }
+  std::string text(std::min(file->size_bytes(), size_bytes), '\0');
+  return file->read_exact_at(0, std::as_writable_bytes(std::span(text))) ? text : std::string();
+}
+
+bool has_shard(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() == ".safetensors" &&
+        read_start(entry->path(), kShardStartBytes).contains(kShardMark)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 Error not_replaced(const fs::path& path, std::string_view why) {
   return Error(ErrorCode::kOutput, fmt::format("{} is not replaced: {}", printable(path), why))
       .with_hint("move it away, or choose another name with -o");
@@ -66,12 +91,10 @@ Error system_refused(const std::error_code& error, std::string_view what) {
 }  // namespace
 
 bool is_pack(const fs::path& path) {
-  const Result<File> file = File::open(path / format::kManifestName);
-  if (!file) {
-    return false;
-  }
-  std::string text(std::min(file->size_bytes(), kManifestStartBytes), '\0');
-  return file->read_exact_at(0, std::as_writable_bytes(std::span(text))) && names_our_format(text);
+  std::error_code ignored;
+  return fs::is_regular_file(path / format::kManifestName, ignored) &&
+         (names_our_format(read_start(path / format::kManifestName, kManifestStartBytes)) ||
+          has_shard(path));
 }
 
 Result<std::vector<fs::path>> list_replaceable_pack(const fs::path& path) {

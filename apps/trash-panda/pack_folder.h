@@ -8,8 +8,8 @@
 
 namespace trash_panda::cli {
 
-/// Whether a folder is a pack: it holds a manifest.json that says so. Many other things have a file
-/// of that name.
+/// Whether a folder is a pack, if a damaged one: it holds a manifest.json that says so, or one and
+/// a shard of a pack. Many other things have a file of that name.
 [[nodiscard]] bool is_pack(const std::filesystem::path& path);
 
 /// Paths of all that is in a pack, once it is certain that nothing else is: every entry is a

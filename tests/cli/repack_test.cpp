@@ -137,6 +137,23 @@ TEST_F(Repack, ForceSparesACheckpointWithSomeManifest) {
   EXPECT_TRUE(std::filesystem::exists(path("model/model.safetensors")));
 }
 
+TEST_F(Repack, IsKnownAsAPackWhateverItsManifestSays) {
+  ASSERT_EQ(run({"repack", "model.safetensors", "-o", "pack"}).exit_code, 0);
+  const std::string manifest = read_text(path("pack/manifest.json"));
+  auto reordered = nlohmann::json::parse(manifest);  // Its keys are sorted now.
+  reordered["a"] = std::string(5000, ' ');
+  for (const std::string& damaged :
+       {std::string(), std::string("{}"), std::string("[1, 2"), std::string(5000, '\0'),
+        manifest.substr(0, 10), manifest.substr(0, manifest.size() / 2), reordered.dump()}) {
+    write_text(path("pack/manifest.json"), damaged);
+    for (const char* command : {"inspect", "verify", "plan", "repack"}) {
+      expect_failure(run({command, "pack"}), 4, {"pack"});
+    }
+    expect_failure(run({"inspect", "pack"}), 4, {"manifest.json"});
+    expect_failure(run({"repack", "model.safetensors", "--force", "-o", "pack"}), 7, {"pack"});
+  }
+}
+
 TEST_F(Repack, ForceSparesWhatLiesInAPack) {
   ASSERT_EQ(run({"repack", "model.safetensors", "-o", "pack"}).exit_code, 0);
   const auto expect_spared = [this](const std::string& extra) {
