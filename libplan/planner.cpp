@@ -213,12 +213,24 @@ void warn(const Hardware& hardware, const PlanRequest& request, const Placement&
   }
 }
 
+/// The machine with nothing else running: what is free at the moment must not change a plan.
+Hardware idle_machine(Hardware hardware) {
+  hardware.ram_available_bytes = hardware.ram_total_bytes;
+  hardware.cgroup_used_bytes = 0;
+  for (GpuInfo& gpu : hardware.gpus) {
+    gpu.free_bytes = gpu.total_bytes;
+  }
+  return hardware;
+}
+
 /// The placement that the request's method gives.
 Placement choose_placement(const PlacementProblem& problem, const ModelSummary& model,
                            const Hardware& hardware, const PlanRequest& request) {
   Placement even = place_blocks(problem);
   std::vector<PlannedBlock> blocks(problem.blocks.begin(), problem.blocks.end());
-  const std::vector<Tier> greedy_tiers = place_greedily(model, hardware, request);
+  const bool is_greedy = request.placement == PlacementMethod::kGreedy;
+  const std::vector<Tier> greedy_tiers =
+      place_greedily(model, is_greedy ? hardware : idle_machine(hardware), request);
   for (std::size_t index = 0; index < blocks.size(); ++index) {
     blocks[index].tier = problem.fixed[index].value_or(greedy_tiers[index]);
   }
@@ -226,7 +238,7 @@ Placement choose_placement(const PlacementProblem& problem, const ModelSummary& 
       equip_blocks(problem, std::move(blocks), request.lookahead_blocks.value_or(kLookaheadBlocks),
                    kDeviceSlotCount);
   even.rates = greedy.rates = problem.rates;
-  if (request.placement == PlacementMethod::kGreedy) {
+  if (is_greedy) {
     return greedy;
   }
   return place_by_cost(problem, {even, greedy}).value_or(std::move(even));

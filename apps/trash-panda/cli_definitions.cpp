@@ -102,6 +102,11 @@ void define_plan(CommandDefinition& command, PlanOptions& options) {
             "put blocks into gpu, ram or disk: disk=0-7,12,-1 or ram='blocks.*'; may be repeated")
       .value("--lookahead", "N", options.lookahead, "blocks read ahead of the one in use")
       .from_environment()
+      .value("--placement", "HOW", options.placement,
+             "cost (default: the shortest simulated pass) or greedy (as the earlier Python library "
+             "placed blocks)")
+      .choices({"cost", "greedy"})
+      .from_environment()
       .group("Model")
       .value("--compute-dtype", "DTYPE", options.compute_dtype,
              "what weights are expanded to: bf16 (default), fp16, fp32 or keep")
@@ -109,6 +114,13 @@ void define_plan(CommandDefinition& command, PlanOptions& options) {
       .from_environment()
       .list("--group", "PATH", options.groups, std::string(kGroupHelp))
       .group("Machine")
+      .value("--compute-ms", "MS", options.compute_ms,
+             "time of one pass's computation, as measured (default: an estimate from the memory's "
+             "speed)")
+      .from_environment()
+      .value("--hw", "FILE", options.hardware,
+             "plan for the machine that FILE describes, as hwreport --json writes it; nothing is "
+             "measured")
       .value("--probe", "WHEN", options.probe,
              "measure disk, RAM and GPU first: auto (default: unless it was done within 30 days; "
              "about 3 s, for models of 256 MiB and more), never, or force (about 10 s)")
@@ -119,6 +131,23 @@ void define_plan(CommandDefinition& command, PlanOptions& options) {
                "plan within 8 GB of RAM and keep the plan")
       .example("trash-panda plan models/flux --assign disk=0-7 --json | jq .tiers",
                "the first eight blocks on disk, for a script");
+}
+
+void define_simulate(CommandDefinition& command, SimulateOptions& options) {
+  command
+      .describe(
+          "Simulates a pass of a plan: reads, decoding, copies and computation, each serving one "
+          "block after the other. Tells its time, the bound, and what the computation waits for.")
+      .positional("PLAN", options.plan, "a plan that plan -o wrote, or one edited by hand")
+      .value("--hw", "FILE", options.hardware,
+             "with the rates of the machine that FILE describes, as hwreport --json writes it")
+      .list("--set", "KEY=V", options.settings,
+            "another value, or several after commas: disk_bytes_per_s, decode_bytes_per_s, "
+            "expand_bytes_per_s, link_bytes_per_s, compute_ms, host_slot_count or "
+            "device_slot_count; may be repeated, all combinations are simulated")
+      .example("trash-panda simulate plan.toml", "how long does a step take, and why?")
+      .example("trash-panda simulate plan.toml --set disk_bytes_per_s=400MB,1GB,3GB,7GB",
+               "what would a faster drive bring?");
 }
 
 void define_repack(CommandDefinition& command, RepackOptions& options) {
@@ -195,6 +224,8 @@ CommandLine::CommandLine() : parser_(std::make_unique<Parser>()) {
   add("inspect", "show blocks, dtypes, scales and oddities of a checkpoint", define_inspect,
       invocation_.inspect);
   add("plan", "decide what fits where", define_plan, invocation_.plan);
+  add("simulate", "predict a plan's step, and sweep what it depends on", define_simulate,
+      invocation_.simulate);
   add("repack", "lay a checkpoint out for streaming", define_repack, invocation_.repack);
   add("verify", "compare a pack with its checksums", define_verify, invocation_.verify);
   add("hwreport", "measure this machine, for plans and bug reports", define_hwreport,

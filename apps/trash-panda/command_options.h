@@ -48,8 +48,17 @@ struct PlanOptions {
   std::vector<std::string> assignments;  ///< TIER=SEL, in order.
   Setting lookahead;
   Setting compute_dtype;
+  Setting placement;
+  Setting compute_ms;
+  Setting hardware;
   Setting probe;
   std::vector<std::string> groups;
+};
+
+struct SimulateOptions {
+  Setting plan;
+  Setting hardware;
+  std::vector<std::string> settings;  ///< KEY=V[,V…], in order.
 };
 
 struct RepackOptions {
@@ -95,6 +104,7 @@ struct Invocation {
   GlobalOptions global;
   InspectOptions inspect;
   PlanOptions plan;
+  SimulateOptions simulate;
   RepackOptions repack;
   VerifyOptions verify;
   HwreportOptions hwreport;

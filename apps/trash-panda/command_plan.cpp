@@ -11,6 +11,8 @@
 #include "trash_panda/base/file.h"
 #include "trash_panda/base/units.h"
 #include "trash_panda/format/pack_writer.h"
+#include "trash_panda/plan/advice.h"
+#include "trash_panda/plan/hardware_json.h"
 #include "trash_panda/plan/plan_toml.h"
 #include "trash_panda/plan/planner.h"
 #include "trash_panda/runtime/probe.h"
@@ -124,21 +126,33 @@ void warn_of_idle_flags(const PlanOptions& options, plan::Plan& plan) {
   }
 }
 
+/// The machine that is planned for: this one, not yet measured, or that of --hw.
+Result<plan::Hardware> plan_hardware(const PlanOptions& options) {
+  if (!options.hardware.given()) {
+    return runtime::probe_hardware();
+  }
+  TP_ASSIGN_OR_RETURN(const std::string text,
+                      read_small_file(options.hardware.text, kPlanBytesMax));
+  return plan::parse_hardware(text, options.hardware.text);
+}
+
 }  // namespace
 
 Result<void> run_plan(const PlanOptions& options, Console& console) {
   TP_RETURN_IF_ERROR(check_options(options, console));
   // Options first: a mistyped one is told before anything is read.
   TP_ASSIGN_OR_RETURN(const ProbeMode probe, probe_mode_of(options.probe));
-  plan::Hardware hardware = runtime::probe_hardware();
+  TP_ASSIGN_OR_RETURN(plan::Hardware hardware, plan_hardware(options));
   TP_ASSIGN_OR_RETURN(const plan::PlanRequest request, make_plan_request(options, hardware));
   TP_ASSIGN_OR_RETURN(const std::filesystem::path path, find_model(options.model));
   TP_RETURN_IF_ERROR(refuse_pack(path));
   TP_ASSIGN_OR_RETURN(const LoadedModel model, load_model(path, options.groups, console));
   const plan::ModelSummary summary =
       plan::summarize_model(model.checkpoint, model.weights, model.blocks, request.compute_dtype);
-  TP_RETURN_IF_ERROR(add_measured_rates({.path = path, .size_bytes = summary.total_bytes}, probe,
-                                        hardware, console));
+  if (!options.hardware.given()) {
+    TP_RETURN_IF_ERROR(add_measured_rates({.path = path, .size_bytes = summary.total_bytes}, probe,
+                                          hardware, console));
+  }
   TP_ASSIGN_OR_RETURN(plan::Plan plan, plan::make_plan(summary, hardware, request));
   warn_of_idle_flags(options, plan);
   if (const Result<void> packable = format::check_packable(model.checkpoint); !packable) {
@@ -152,6 +166,7 @@ Result<void> run_plan(const PlanOptions& options, Console& console) {
                                  {.model = &model,
                                   .hardware = &hardware,
                                   .plan = &plan,
+                                  .advice = plan::advise_more_ram(summary, hardware, request, plan),
                                   .gpu_index = request.gpu_index,
                                   .model_argument = options.model.text},
                                  console));

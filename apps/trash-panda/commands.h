@@ -12,6 +12,8 @@ namespace trash_panda::cli {
 
 Result<void> run_inspect(const InspectOptions& options, Console& console);
 Result<void> run_plan(const PlanOptions& options, Console& console);
+/// @retval kUsage  A rate that the plan needs is not known, or an unknown setting.
+Result<void> run_simulate(const SimulateOptions& options, Console& console);
 Result<void> run_repack(const RepackOptions& options, Console& console);
 /// @retval kMismatch  Bytes differ; the message names the first extents.
 Result<void> run_verify(const VerifyOptions& options, Console& console);

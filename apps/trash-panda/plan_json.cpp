@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "json_text.h"
@@ -56,11 +58,53 @@ Json blocks_json(const plan::Plan& plan) {
   for (const plan::PlannedBlock& block : plan.blocks) {
     blocks.push_back({{"name", block.name},
                       {"tier", format::tier_name(block.tier)},
-                      {"stored_bytes", block.stored_bytes},
+                      {"form", plan::storage_form_name(block.form)},
+                      {"stored_bytes", block.moved_bytes()},
+                      {"raw_bytes", block.stored_bytes},
                       {"extent_bytes", block.extent_bytes},
-                      {"expanded_bytes", block.expanded_bytes}});
+                      {"expanded_bytes", block.expanded_bytes},
+                      {"expand_bytes", block.expand_bytes},
+                      {"compute_s", plan.compute_source.empty() ? Json() : Json(block.compute_s)}});
   }
   return blocks;
+}
+
+Json rate_json(const std::optional<std::uint64_t>& bytes_per_s) {
+  return bytes_per_s ? Json(*bytes_per_s) : Json();
+}
+
+Json rates_json(const plan::Plan& plan) {
+  return {{"disk_bytes_per_s", rate_json(plan.rates.disk_bytes_per_s)},
+          {"decode_bytes_per_s", rate_json(plan.rates.decode_bytes_per_s)},
+          {"expand_bytes_per_s", rate_json(plan.rates.expand_bytes_per_s)},
+          {"link_bytes_per_s", rate_json(plan.rates.link_bytes_per_s)},
+          {"compute_source", plan.compute_source.empty() ? Json() : Json(plan.compute_source)}};
+}
+
+Json slots_json(const plan::Plan& plan) {
+  std::uint64_t device_bytes = 0;
+  for (const plan::PlannedBlock& block : plan.blocks) {
+    if (plan.uses_vram() && block.tier != Tier::kGpu) {
+      device_bytes = std::max(device_bytes, block.waiting_bytes());
+    }
+  }
+  device_bytes *= plan.device_slot_count;
+  return {{"host_bytes", plan.slot_bytes},
+          {"host_count", plan.host_slot_count},
+          {"device_bytes", device_bytes},
+          {"device_count", plan.device_slot_count}};
+}
+
+/// Null where a rate that it needs was not measured.
+Json prediction_json(const plan::Plan& plan) {
+  if (!plan.predicted) {
+    return nullptr;
+  }
+  return {{"pass_s", plan.predicted->pass_s},
+          {"bound_s", plan.predicted->bound_s},
+          {"limiting", plan.predicted->limiting},
+          {"stall_s", plan.predicted->stall_s},
+          {"first_pass_s", plan.predicted->first_pass_s}};
 }
 
 }  // namespace
@@ -83,6 +127,10 @@ std::string plan_json(const PlanReport& report, const std::vector<std::string>& 
       {"fits", plan.fits()},
       {"settings",
        {{"compute_dtype", plan.compute_dtype}, {"lookahead_bytes", plan.lookahead_bytes}}},
+      {"rates", rates_json(plan)},
+      {"slots", slots_json(plan)},
+      {"predicted", prediction_json(plan)},
+      {"demotion", {{"gpu", plan.demote_gpu}, {"ram", plan.demote_ram}}},
       {"tiers", tiers_json(plan)},
       {"blocks", blocks_json(plan)},
       {"warnings", warnings},

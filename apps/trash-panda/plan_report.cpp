@@ -10,6 +10,7 @@
 #include "trash_panda/base/file.h"
 #include "trash_panda/base/units.h"
 
+#include "step_report.h"
 #include "table.h"
 
 namespace trash_panda::cli {
@@ -94,6 +95,9 @@ TierRow row_of_tier(const plan::Plan& plan, Tier tier) {
 
 std::string tier_table(const plan::Plan& plan) {
   std::vector<std::vector<std::string>> rows = {{"tier", "blocks", "stored", "budget"}};
+  if (plan.predicted) {
+    rows.front().emplace_back("per step");
+  }
   std::string footnotes;
   std::string mark;
   for (const Tier tier : kBlockTiers) {
@@ -109,9 +113,10 @@ std::string tier_table(const plan::Plan& plan) {
       footnotes += row.parts.empty() ? "" : fmt::format("{} {}\n", mark, row.parts);
     }
     rows.push_back({std::string(format::tier_name(tier)), format_count(plan.block_count(tier)),
-                    format_bytes(plan.stored_bytes(tier)), budget});
+                    format_bytes(plan.stored_bytes(tier)), budget,
+                    plan.predicted ? tier_step(plan, tier) : std::string()});
   }
-  return format_table("lrrl", rows) + footnotes;
+  return format_table("lrrll", rows) + footnotes;
 }
 
 /// "model.layers" of "model.layers.12".
@@ -172,8 +177,9 @@ std::string tier_counts(const plan::Plan& plan) {
 }
 
 std::string plan_text(const PlanReport& report, const Console& console) {
-  return fmt::format("{}{}\n{}\n{}", model_line(report, console), machine_line(report),
-                     tier_table(*report.plan), block_bar(report.plan->blocks, console));
+  return fmt::format("{}{}\n{}\n{}{}", model_line(report, console), machine_line(report),
+                     tier_table(*report.plan), block_bar(report.plan->blocks, console),
+                     prediction_lines(report));
 }
 
 }  // namespace trash_panda::cli

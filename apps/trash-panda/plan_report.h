@@ -1,9 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "trash_panda/plan/advice.h"
 #include "trash_panda/plan/hardware.h"
 #include "trash_panda/plan/plan.h"
 
@@ -17,6 +19,7 @@ struct PlanReport {
   const LoadedModel* model = nullptr;
   const plan::Hardware* hardware = nullptr;
   const plan::Plan* plan = nullptr;
+  std::optional<plan::MemoryAdvice> advice;
   std::size_t gpu_index = 0;
   std::string model_argument;  ///< As the user typed it.
 };

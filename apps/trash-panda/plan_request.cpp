@@ -18,6 +18,7 @@ namespace trash_panda::cli {
 namespace {
 
 constexpr std::array<std::string_view, 4> kComputeDtypes = {"bf16", "fp16", "fp32", "keep"};
+constexpr std::array<std::string_view, 2> kPlacements = {"cost", "greedy"};
 
 Result<std::pair<plan::Tier, std::string>> parse_assignment(const std::string& text) {
   const std::size_t equals = text.find('=');
@@ -72,6 +73,14 @@ Result<plan::PlanRequest> make_plan_request(const PlanOptions& options,
   TP_ASSIGN_OR_RETURN(const std::string_view compute_dtype,
                       compute_dtype_of(options.compute_dtype));
   request.compute_dtype = compute_dtype;
+  TP_ASSIGN_OR_RETURN(const std::optional<std::size_t> placement,
+                      choice_of(options.placement, kPlacements));
+  request.placement =
+      placement == 1 ? plan::PlacementMethod::kGreedy : plan::PlacementMethod::kCost;
+  TP_ASSIGN_OR_RETURN(const std::optional<double> compute_ms, number_of(options.compute_ms));
+  if (compute_ms) {
+    request.compute_s = *compute_ms / 1000;
+  }
   for (const std::string& text : options.assignments) {
     TP_ASSIGN_OR_RETURN(auto assignment, parse_assignment(text));
     request.assignments.push_back(std::move(assignment));

@@ -33,6 +33,9 @@ Result<void> run_command(const Invocation& invocation, const CommandDescriptions
   if (command == "plan") {
     return run_plan(invocation.plan, console);
   }
+  if (command == "simulate") {
+    return run_simulate(invocation.simulate, console);
+  }
   if (command == "repack") {
     return run_repack(invocation.repack, console);
   }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -57,6 +58,19 @@ Result<std::optional<std::uint64_t>> count_of(const Setting& setting) {
     return std::unexpected(usage_error(setting, "is not a whole number of 0 or more"));
   }
   return count;
+}
+
+Result<std::optional<double>> number_of(const Setting& setting) {
+  if (!setting.given() || lower(setting.text) == "auto") {
+    return std::nullopt;
+  }
+  double number = 0;
+  const char* end = setting.text.data() + setting.text.size();
+  const auto [stop, error] = std::from_chars(setting.text.data(), end, number);
+  if (error != std::errc() || stop != end || !std::isfinite(number) || number < 0) {
+    return std::unexpected(usage_error(setting, "is not a number of 0 or more"));
+  }
+  return number;
 }
 
 Result<std::optional<std::size_t>> choice_of(const Setting& setting,

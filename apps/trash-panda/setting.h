@@ -28,6 +28,10 @@ Result<std::optional<std::uint64_t>> size_of(const Setting& setting, std::uint64
 /// A plain number; nothing when not given or "auto". @retval kUsage  Anything else.
 Result<std::optional<std::uint64_t>> count_of(const Setting& setting);
 
+/// A number with or without a fraction, 0 or more; nothing when not given or "auto".
+/// @retval kUsage  Anything else.
+Result<std::optional<double>> number_of(const Setting& setting);
+
 /// One of a few words: its index in `words`; nothing when not given.
 /// @retval kUsage  Another word; the message lists them.
 Result<std::optional<std::size_t>> choice_of(const Setting& setting,

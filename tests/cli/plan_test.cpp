@@ -58,6 +58,45 @@ TEST_F(PlanCommand, ReadsLikeTheManual) {
   EXPECT_THAT(result.err, HasSubstr("next: "));
 }
 
+TEST_F(PlanCommand, PredictsAStepOnADescribedMachine) {
+  const std::vector<std::string> options = {
+      "--hw",         TP_SOURCE_DIR "/schemas/examples/hardware/rtx3060-16gb-sata.json",
+      "--max-ram",    "30000",
+      "--max-vram",   "40000",
+      "--compute-ms", "2.5"};
+  std::vector<std::string> arguments = {"plan", "model.safetensors"};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  const RunResult text = run(arguments);
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("  per step\n"), HasSubstr("\npredicted step "),
+                              HasSubstr("   bound 2.5 ms (compute)")));
+  const nlohmann::json document = plan(options);
+  EXPECT_EQ(document["rates"]["disk_bytes_per_s"], 400'000'000);
+  EXPECT_EQ(document["rates"]["compute_source"], "given");
+  EXPECT_GE(document["predicted"]["pass_s"], document["predicted"]["bound_s"]);
+  double compute_s = 0;
+  for (const auto& block : document["blocks"]) {
+    EXPECT_EQ(block["stored_bytes"], block["raw_bytes"]);
+    EXPECT_EQ(block["form"], "raw");
+    compute_s += block["compute_s"].get<double>();
+  }
+  EXPECT_NEAR(compute_s, 0.0025, 1e-9);
+  // The same machine, model and options: the same bytes.
+  arguments.insert(arguments.end(), {"-o", "-"});
+  const RunResult first = run(arguments);
+  EXPECT_THAT(first.out, HasSubstr("\n[predicted]\npass_s = "));
+  EXPECT_EQ(run(arguments).out, first.out);
+  expect_failure(run({"plan", "model.safetensors", "--hw", "model.safetensors"}), 4, {"not JSON"});
+  expect_failure(run({"plan", "model.safetensors", "--compute-ms=-1"}), 2, {"--compute-ms"});
+}
+
+TEST_F(PlanCommand, PlacesGreedilyOnRequest) {
+  const std::string machine = TP_SOURCE_DIR "/schemas/examples/hardware/rtx3060-16gb-sata.json";
+  EXPECT_THAT(tiers(plan({"--hw", machine, "--placement=greedy"})),
+              ElementsAre("gpu", "gpu", "gpu", "gpu"));
+  expect_failure(run({"plan", "model.safetensors", "--placement=clever"}), 2, {"cost, greedy"});
+}
+
 TEST_F(PlanCommand, HonoursAssignments) {
   EXPECT_THAT(tiers(plan({"--max-vram=0", "--assign", "disk=0-1"})),
               ElementsAre("disk", "disk", "ram", "ram"));
