@@ -74,7 +74,7 @@ std::optional<std::size_t> Checkpoint::find(std::string_view name) const {
 std::uint64_t Checkpoint::total_bytes() const {
   std::uint64_t total_bytes = 0;
   for (const TensorRecord& tensor : tensors_) {
-    total_bytes += tensor.size_bytes;  // At most the sum of file sizes: no overflow.
+    total_bytes += tensor.size_bytes;
   }
   return total_bytes;
 }

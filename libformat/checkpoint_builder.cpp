@@ -17,6 +17,7 @@
 #include "gguf_file.h"
 #include "header_layout.h"
 #include "header_parser.h"
+#include "tied_names.h"
 
 namespace trash_panda::format {
 
@@ -47,29 +48,6 @@ IndexShards shards_of(const fs::path& index_path) {
   return index_path.filename().string().find(".bin.index.") == std::string::npos
              ? IndexShards::kSafetensors
              : IndexShards::kTorch;
-}
-
-/// The part of a name up to its last number: what numbered block it would belong to, if any.
-std::string_view numbered_part(std::string_view name) {
-  std::size_t end = name.size();
-  while (end > 0) {
-    const std::size_t dot = name.rfind('.', end - 1);
-    const std::size_t begin = dot == std::string_view::npos ? 0 : dot + 1;
-    const std::string_view part = name.substr(begin, end - begin);
-    if (!part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos) {
-      return name.substr(0, end);
-    }
-    end = begin == 0 ? 0 : dot;
-  }
-  return {};
-}
-
-/// Whether two tensors are one under two names. Not across numbered blocks: a block streams alone,
-/// so it has its own copy of what it shares with others.
-bool is_tie(const TensorRecord& a, const TensorRecord& b) {
-  return a.offset_bytes == b.offset_bytes && a.file_index == b.file_index && a.size_bytes != 0 &&
-         a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides &&
-         numbered_part(a.name) == numbered_part(b.name);
 }
 
 /// A foreign file under its own name (model.ckpt, model.gguf) is no broken safetensors file: the
@@ -250,20 +228,31 @@ Result<void> CheckpointBuilder::add_index(const fs::path& index_path) {
   return {};
 }
 
-void CheckpointBuilder::merge_ties() {
-  // Views of one place lie side by side; safetensors files have none but empty ones.
+void CheckpointBuilder::index_names() {
+  checkpoint_.index_by_name_ = NameIndex(checkpoint_.tensors_.size(), [this](std::size_t i) {
+    return std::string_view(checkpoint_.tensors_[i].name);
+  });
+}
+
+Result<void> CheckpointBuilder::add_tied_names() {
+  const auto ties = find_tied_names(checkpoint_);
+  if (!ties) {
+    return std::unexpected(Error(ties.error()).with_context(printable(checkpoint_.path_)));
+  }
+  if (ties->empty()) {
+    return {};
+  }
   std::vector<TensorRecord>& tensors = checkpoint_.tensors_;
-  std::size_t kept = 0;
-  for (std::size_t i = 1; i < tensors.size(); ++i) {
-    if (is_tie(tensors[kept], tensors[i])) {
-      checkpoint_.aliases_.emplace(std::move(tensors[i].name), tensors[kept].name);
-    } else if (++kept != i) {
-      tensors[kept] = std::move(tensors[i]);
-    }
+  for (const auto& [name, target] : *ties) {
+    TensorRecord tied = tensors[*checkpoint_.find(target)];
+    tied.name = name;
+    tensors.push_back(std::move(tied));
   }
-  if (!checkpoint_.aliases_.empty()) {
-    tensors.erase(tensors.begin() + static_cast<std::ptrdiff_t>(kept) + 1, tensors.end());
-  }
+  std::ranges::stable_sort(tensors, {}, [](const TensorRecord& tensor) {
+    return std::pair(tensor.file_index, tensor.offset_bytes);
+  });
+  index_names();
+  return {};
 }
 
 Result<Checkpoint> CheckpointBuilder::finish() {
@@ -273,7 +262,7 @@ Result<Checkpoint> CheckpointBuilder::finish() {
   const auto name_at = [&](std::size_t i) {
     return std::string_view(checkpoint_.tensors_[i].name);
   };
-  checkpoint_.index_by_name_ = NameIndex(checkpoint_.tensors_.size(), name_at);
+  index_names();
   if (const auto twice = checkpoint_.index_by_name_.find_twice(name_at)) {
     const auto file_of = [&](std::size_t tensor) -> const std::string& {
       return checkpoint_.files_[checkpoint_.tensors_[tensor].file_index].name;
@@ -286,9 +275,8 @@ Result<Checkpoint> CheckpointBuilder::finish() {
             .with_reason("duplicate_across_shards")
             .with_hint("name the one file or the index that is meant"));
   }
-  merge_ties();
-  if (!checkpoint_.aliases_.empty()) {
-    checkpoint_.index_by_name_ = NameIndex(checkpoint_.tensors_.size(), name_at);
+  if (!checkpoint_.is_gguf()) {
+    TP_RETURN_IF_ERROR(add_tied_names());
   }
   checkpoint_.fingerprint_ = fingerprint_.hex();
   return std::move(checkpoint_);

@@ -29,7 +29,8 @@ class CheckpointBuilder {
   /// Whether a file was added under this name.
   [[nodiscard]] bool has_file(std::string_view name) const;
   void add_note(std::string note) { checkpoint_.notes_.push_back(std::move(note)); }
-  /// @retval kCorrupt  A tensor is in two files (reason duplicate_across_shards).
+  /// @retval kCorrupt  A tensor is in two files (reason duplicate_across_shards), or tied to one
+  ///                   that is not there (reason missing_tensor).
   Result<Checkpoint> finish();
 
  private:
@@ -38,7 +39,8 @@ class CheckpointBuilder {
   Result<void> check_shards_exist(const std::filesystem::path& folder, const IndexFile& index);
   Result<void> keep_listed(const IndexFile& index);
   void compare_total(const IndexFile& index);
-  void merge_ties();
+  void index_names();
+  Result<void> add_tied_names();
 
   Checkpoint checkpoint_;
   JsonParser parser_;

@@ -11,8 +11,12 @@ namespace trash_panda::format {
 
 namespace {
 
-/// A remark such as {"format": "pt"} is no tie; of a tie whose target is gone only the look of the
-/// two names tells.
+/// A remark such as {"format": "pt"} is no tie, even where a tensor is named pt.
+bool may_be_tie(std::string_view dropped, std::string_view kept) {
+  return dropped != "__metadata__" && (dropped.contains('.') || kept.contains('.'));
+}
+
+/// Of a tie whose target is gone only the look of the two names tells.
 bool looks_like_parameter(std::string_view name) {
   return (name.ends_with(".weight") || name.ends_with(".bias")) &&
          name.find_first_of(" \t\r\n\"{[") == std::string_view::npos;
@@ -39,7 +43,7 @@ Result<std::map<std::string, std::string>> find_tied_names(const Checkpoint& che
       }
       kept = &next->second;
     }
-    if (checkpoint.find(*kept)) {
+    if (checkpoint.find(*kept) && may_be_tie(dropped, *kept)) {
       ties.insert({dropped, *kept});
     } else if (looks_like_parameter(dropped) && looks_like_parameter(target)) {
       return std::unexpected(

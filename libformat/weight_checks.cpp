@@ -60,7 +60,10 @@ Result<void> WeightFinder::check_unknown_companions() const {
     std::optional<std::size_t> weight = checkpoint_.find(name.module);  // A part of a tensor.
     if (!weight && name.leaf.starts_with("weight_")) {
       weight = checkpoint_.find(fmt::format("{}.weight", name.module));
-      weight = weight && is_fp8(payload_dtype(*weight)) ? weight : std::nullopt;
+      const bool is_companion =
+          weight && (is_fp8(payload_dtype(*weight)) ||
+                     (is_code_dtype(payload_dtype(*weight)) && sounds_like_companion(name.leaf)));
+      weight = is_companion ? weight : std::nullopt;
     }
     if (const auto beside = unscaled.find(name.module);
         !weight && beside != unscaled.end() && sounds_like_companion(name.leaf)) {

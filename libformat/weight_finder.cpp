@@ -9,8 +9,8 @@
 #include "trash_panda/base/file.h"
 
 #include "scale_remarks.h"
-#include "tied_names.h"
 #include "weight_formats.h"
+#include "weight_ties.h"
 
 namespace trash_panda::format {
 
@@ -50,9 +50,9 @@ Result<WeightTable> WeightFinder::find() {
   TP_RETURN_IF_ERROR(refuse_packed());
   TP_RETURN_IF_ERROR(refuse_scaled_codes());
   TP_RETURN_IF_ERROR(place_companions());
+  TP_RETURN_IF_ERROR(check_unknown_companions());  // Before they are taken for weights themselves.
   TP_RETURN_IF_ERROR(check_unscaled());
   TP_RETURN_IF_ERROR(check_integers());
-  TP_RETURN_IF_ERROR(check_unknown_companions());
   collect();
   TP_RETURN_IF_ERROR(warn_of_special_scales(checkpoint_, table_));
   return std::move(table_);
@@ -71,8 +71,6 @@ Result<void> WeightFinder::read_metadata() {
   TP_ASSIGN_OR_RETURN(config_, read_quantization_config(checkpoint_));
   TP_ASSIGN_OR_RETURN(comfy_, read_comfy_layers(checkpoint_));
   TP_ASSIGN_OR_RETURN(torchao_, read_torchao_metadata(checkpoint_));
-  TP_ASSIGN_OR_RETURN(table_.aliases, find_tied_names(checkpoint_));
-  table_.aliases.insert(checkpoint_.aliases().begin(), checkpoint_.aliases().end());
   hints_ = {.tiles = config_.tiles,
             .tiles_only = config_.tiles_only,
             .stack_scales_are_last_axis = config_.method == "fbgemm_fp8"};
@@ -112,6 +110,7 @@ void WeightFinder::collect() {
            .scale = scale == kNoScale ? std::nullopt : std::optional(std::move(scales_[scale]))});
     }
   }
+  merge_tied_weights(checkpoint_, table_);
   table_.formats = describe_formats(checkpoint_, table_.weights);
 }
 

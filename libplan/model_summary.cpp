@@ -92,6 +92,13 @@ ModelSummary summarize_tensors(std::span<const format::TensorRecord> tensors,
       summary.blocks.push_back(std::move(planned));
     }
   }
+  for (const std::size_t tied : weights.tied) {  // Bytes of another tensor: neither read nor kept.
+    const std::uint64_t size_bytes = tensors[tied].size_bytes;
+    --summary.tensor_count;
+    summary.total_bytes -= size_bytes;
+    (owners[tied] == kBase ? summary.base_stored_bytes
+                           : summary.blocks[owners[tied]].stored_bytes) -= size_bytes;
+  }
   std::vector<bool> expands(summary.blocks.size(), false);
   summary.contents.resize(summary.blocks.size());
   for (const format::Weight& weight : weights.weights) {

@@ -1,6 +1,7 @@
 #include "inspect_summary.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <tuple>
 #include <utility>
@@ -85,24 +86,40 @@ void add_tensors(InspectSummary& summary, const format::Checkpoint& checkpoint) 
   }
 }
 
+/// Tied tensors are other names for bytes that are counted once.
+///
 /// @return The group that each tensor is in, by its position; null outside of all.
-std::vector<InspectedGroup*> add_groups(InspectSummary& summary, const plan::BlockMap& blocks) {
+std::vector<InspectedGroup*> add_groups(InspectSummary& summary, const plan::BlockMap& blocks,
+                                        const std::vector<std::size_t>& tied) {
+  std::vector<std::uint64_t> bytes;
+  bytes.reserve(summary.tensors.size());
+  for (const InspectedTensor& tensor : summary.tensors) {
+    bytes.push_back(tensor.size_bytes);
+  }
+  for (const std::size_t index : tied) {
+    bytes[index] = 0;
+  }
   std::vector<InspectedGroup*> group_of(summary.tensors.size(), nullptr);
   summary.groups.resize(blocks.groups.size());  // At once: pointers to them are kept.
   for (std::size_t i = 0; i < blocks.groups.size(); ++i) {
     InspectedGroup& group = summary.groups[i];
     group.prefix = blocks.groups[i].prefix;
     for (const plan::Block& block : blocks.groups[i].blocks) {
-      group.add_block(block.stored_bytes);
+      std::uint64_t block_bytes = 0;
       for (const std::size_t tensor : block.tensors) {
+        block_bytes += bytes[tensor];
         group_of[tensor] = &group;
         summary.tensors[tensor].block = block.name;
       }
+      group.add_block(block_bytes);
     }
   }
   summary.outside_count = blocks.outside.size();
   for (const std::size_t index : blocks.outside) {
-    summary.outside_bytes += summary.tensors[index].size_bytes;
+    summary.outside_bytes += bytes[index];
+  }
+  for (const std::size_t index : tied) {
+    summary.outside_count -= group_of[index] == nullptr ? 1U : 0U;
   }
   return group_of;
 }
@@ -136,11 +153,28 @@ void add_weights(InspectSummary& summary, const LoadedModel& model,
   }
 }
 
-void set_special_scales(InspectSummary& summary, const std::vector<format::SpecialScale>& special) {
+/// To be called last: positions of tensors change.
+void remove_tied(InspectSummary& summary, const std::vector<std::size_t>& tied) {
+  std::vector<bool> is_tied(summary.tensors.size());
+  for (const std::size_t index : tied) {
+    is_tied[index] = true;
+  }
+  std::vector<InspectedTensor> kept;
+  kept.reserve(is_tied.size() - tied.size());
+  for (std::size_t index = 0; index < is_tied.size(); ++index) {
+    if (!is_tied[index]) {
+      kept.push_back(std::move(summary.tensors[index]));
+    }
+  }
+  summary.tensors = std::move(kept);
+}
+
+void set_special_scales(InspectSummary& summary, const format::Checkpoint& checkpoint,
+                        const std::vector<format::SpecialScale>& special) {
   summary.scales.is_checked = true;
   for (const format::SpecialScale& scale : special) {
     summary.scales.special.push_back(
-        {.name = summary.tensors[scale.tensor_index].name, .kind = scale.kind});
+        {.name = checkpoint.tensors()[scale.tensor_index].name, .kind = scale.kind});
   }
 }
 
@@ -255,18 +289,19 @@ InspectSummary summarize_checkpoint(const LoadedModel& model) {
   summary.ties = find_ties(model, config);
   add_files(summary, checkpoint);
   add_tensors(summary, checkpoint);
-  add_weights(summary, model, add_groups(summary, model.blocks));
+  add_weights(summary, model, add_groups(summary, model.blocks, model.weights.tied));
   summary.scales.is_checked = false;
   if (model.weights.are_scale_values_checked) {
-    set_special_scales(summary, model.weights.special_scales);
+    set_special_scales(summary, checkpoint, model.weights.special_scales);
   }
+  remove_tied(summary, model.weights.tied);
   return summary;
 }
 
 Result<void> check_scales(const LoadedModel& model, InspectSummary& summary) {
   TP_ASSIGN_OR_RETURN(const std::vector<format::SpecialScale> special,
                       format::find_special_scales(model.checkpoint, model.weights.weights));
-  set_special_scales(summary, special);
+  set_special_scales(summary, model.checkpoint, special);
   std::ranges::move(format::special_scale_warnings(model.checkpoint, special),
                     std::back_inserter(summary.warnings));
   return {};

@@ -39,7 +39,7 @@ const format::TensorRecord* find_outside(const LoadedModel& model,
   for (const std::string_view ending : endings) {
     for (const std::size_t index : model.blocks.outside) {
       const format::TensorRecord& tensor = model.checkpoint.tensors()[index];
-      if (is_or_ends_with(tensor.name, ending)) {
+      if (is_or_ends_with(tensor.name, ending) && !model.weights.aliases.contains(tensor.name)) {
         return &tensor;
       }
     }

@@ -92,7 +92,7 @@ TEST(TorchFolder, TakesTiedNamesThatTheIndexLists) {
                {"head.weight", "pytorch_model-00001-of-00001.bin"}});
   const auto checkpoint = Checkpoint::open(dir.path());
   ASSERT_TRUE(checkpoint) << checkpoint.error().to_string();
-  EXPECT_EQ(checkpoint->aliases().at("head.weight"), "embed.weight");
+  EXPECT_EQ(testing::must(find_weights(*checkpoint)).aliases.at("head.weight"), "embed.weight");
 }
 
 TEST(TorchFolder, RefusesAnIndexOfTheOtherFormat) {

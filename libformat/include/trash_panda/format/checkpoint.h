@@ -60,15 +60,12 @@ class Checkpoint {
   [[nodiscard]] const std::vector<CheckpointFile>& files() const { return files_; }
   /// Whether a file is GGUF: it can be looked at and planned for, but not packed.
   [[nodiscard]] bool is_gguf() const;
-  /// In file order, then by offset.
+  /// In file order, then by offset. Tensors may share bytes: views of torch files, and names that
+  /// `__metadata__` ties to a stored tensor. find_weights() says which of them are one weight.
   [[nodiscard]] const std::vector<TensorRecord>& tensors() const { return tensors_; }
   /// Index into tensors(), or nothing.
   [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const;
-  /// Names that stand for the bytes of another tensor, of one dtype, shape and place: tied name →
-  /// name in tensors(), which has only the latter. From torch checkpoints, where parameters may
-  /// share memory.
-  [[nodiscard]] const std::map<std::string, std::string>& aliases() const { return aliases_; }
-  /// Bytes of all tensors, without headers.
+  /// Bytes of all tensors, without headers; what several share counts for each.
   [[nodiscard]] std::uint64_t total_bytes() const;
   /// Text of a JSON file beside the checkpoint ("config.json", "hf_quant_config.json"), or of the
   /// parent folder for the latter; empty where there is none.
@@ -93,7 +90,6 @@ class Checkpoint {
   std::vector<File> open_files_;  ///< Same indexes as files_.
   std::vector<TensorRecord> tensors_;
   NameIndex index_by_name_;  ///< Of tensors_.
-  std::map<std::string, std::string> aliases_;
   std::string fingerprint_;
   std::vector<std::string> notes_;
 };

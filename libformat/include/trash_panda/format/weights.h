@@ -64,11 +64,14 @@ struct SpecialScale {
   std::string_view kind;     ///< @see special_scale_value
 };
 
-/// Every tensor of a checkpoint in exactly one place: a weight, the scale of one, or ignored.
+/// Every tensor of a checkpoint in exactly one place: a weight, the scale of one, ignored, or tied.
 struct WeightTable {
   std::vector<Weight> weights;       ///< In the order of Checkpoint::tensors().
   std::vector<std::size_t> ignored;  ///< Activation and cache scales, markers: not parameters.
-  std::map<std::string, std::string> aliases;  ///< Tied name → name of the stored tensor.
+  /// Tied name → name of the weight that has the same bytes and, where it has one, the same scale.
+  /// Not across numbered blocks: each streams alone, so it has its own copy of what it shares.
+  std::map<std::string, std::string> aliases;
+  std::vector<std::size_t> tied;      ///< Payloads and scales of `aliases`, in no certain order.
   std::vector<std::string> formats;   ///< Storage conventions found, most bytes first, such as
                                       ///< "fp8 (scale per tensor)" or "bf16".
   std::vector<std::string> warnings;  ///< One line each, naming the tensors.
