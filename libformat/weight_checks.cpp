@@ -47,12 +47,16 @@ Result<void> WeightFinder::check_unscaled() {
 
 /// A tensor that belongs to a quantized weight by its name, and that no rule knew: dropping it, or
 /// taking it for a parameter, would change the model without a word.
-Result<void> WeightFinder::check_unknown_companions() const {
+Result<void> WeightFinder::check_unknown_companions(bool only_quantized) const {
   const std::unordered_map<std::string_view, std::size_t> unscaled = unscaled_by_module();
   if (!has_quantized_ && unscaled.empty()) {
     return {};
   }
   for (std::size_t index = 0; index < places_.size(); ++index) {
+    const Dtype dtype = payload_dtype(index);
+    if (only_quantized && !is_fp8(dtype) && !is_code_dtype(dtype)) {
+      continue;
+    }
     const SplitName name = split_name(checkpoint_.tensors()[index].name);
     if (places_[index] != Place::kParameter || name.leaf == "weight" || name.leaf == "bias") {
       continue;

@@ -50,9 +50,10 @@ Result<WeightTable> WeightFinder::find() {
   TP_RETURN_IF_ERROR(refuse_packed());
   TP_RETURN_IF_ERROR(refuse_scaled_codes());
   TP_RETURN_IF_ERROR(place_companions());
-  TP_RETURN_IF_ERROR(check_unknown_companions());  // Before they are taken for weights themselves.
+  TP_RETURN_IF_ERROR(check_unknown_companions(true));  // Or they would be taken for weights.
   TP_RETURN_IF_ERROR(check_unscaled());
   TP_RETURN_IF_ERROR(check_integers());
+  TP_RETURN_IF_ERROR(check_unknown_companions(false));
   collect();
   TP_RETURN_IF_ERROR(warn_of_special_scales(checkpoint_, table_));
   return std::move(table_);

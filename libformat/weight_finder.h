@@ -56,7 +56,8 @@ class WeightFinder {
   Result<void> keep_pair(std::size_t weight_index, WeightScale scale);
   void place_layer_scale(std::size_t tensor_index, CompanionRole role);
   Result<void> check_unscaled();
-  Result<void> check_unknown_companions() const;
+  /// @param only_quantized  Only those that are stored as quantized weights are themselves.
+  Result<void> check_unknown_companions(bool only_quantized) const;
   [[nodiscard]] std::unordered_map<std::string_view, std::size_t> unscaled_by_module() const;
   Result<void> check_integers() const;
   void collect();
