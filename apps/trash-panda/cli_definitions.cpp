@@ -49,8 +49,9 @@ void define_inspect(CommandDefinition& command, InspectOptions& options) {
           "Shows what a checkpoint is: its blocks, dtypes, how its scales are stored, and what is "
           "odd about it. Only headers are read, never the data; of scales the values, too, where "
           "they are few.")
-      .positional("MODEL", options.model,
-                  std::string(kModelHelp) + "; or a pack, or the root folder of a pipeline")
+      .positional(
+          "MODEL", options.model,
+          std::string(kModelHelp) + "; or a GGUF file, a pack, or the root folder of a pipeline")
       .flag("--tensors", options.tensors, "list every tensor")
       .value("--match", "GLOB", options.match, "list the tensors whose name matches")
       .value("--top", "N", options.top, "list the N largest tensors (default 5)")
@@ -89,7 +90,7 @@ void define_plan(CommandDefinition& command, PlanOptions& options) {
       .describe(
           "Decides where each block of weights waits: in VRAM (gpu), in RAM (ram), or on disk, "
           "read every pass (disk). The same model, machine and options give the same plan.")
-      .positional("MODEL", options.model, std::string(kModelHelp))
+      .positional("MODEL", options.model, std::string(kModelHelp) + "; or a GGUF file")
       .value("-o,--output", "FILE", options.output, "write the plan as TOML; - for stdout")
       .flag("-f,--force", options.force, "replace FILE if it exists")
       .flag("-n,--dry-run", options.dry_run, "write nothing")
