@@ -206,7 +206,10 @@ TEST_F(Inspect, TellsTies) {
       .write(path("tied.safetensors"));
   write_text(path("config.json"),
              R"({"architectures": ["PandaForCausalLM"], "tie_word_embeddings": true})");
-  const nlohmann::json ties = inspect({"tied.safetensors"})["ties"];
+  const nlohmann::json tied = inspect({"tied.safetensors"});
+  EXPECT_EQ(tied["total_bytes"], 64 * 32 * 2 + 4 * 4 * 2);  // Once, whatever its names.
+  EXPECT_EQ(tied["tensors"].size(), 2U);
+  const nlohmann::json& ties = tied["ties"];
   ASSERT_EQ(ties.size(), 2U);
   EXPECT_EQ(ties[0], (nlohmann::json{{"name", "decoder.embed.weight"},
                                      {"target", "encoder.embed.weight"},
