@@ -91,7 +91,7 @@ void check_scale(const Checkpoint& checkpoint, const format::WeightScale& scale)
   for (const std::uint64_t dimension : scale.shape) {
     TP_ASSERT(!__builtin_mul_overflow(count, dimension, &count));
   }
-  TP_ASSERT(format::scale_size_bytes(scale) == 4 * count);
+  TP_ASSERT(format::scale_size_bytes(scale) == format::dtype_bits(scale.dtype) / 8 * count);
   if (count <= kReadElementsMax) {
     const auto values = format::read_scale(checkpoint, scale);
     TP_ASSERT(values && values->size() == count);
