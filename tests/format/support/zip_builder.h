@@ -11,7 +11,8 @@ namespace trash_panda::testing {
 inline std::string little_endian(std::uint64_t number, std::size_t width) {
   std::string bytes;
   for (std::size_t i = 0; i < width; ++i) {
-    bytes += static_cast<char>(number >> (8 * i));
+    bytes += static_cast<char>(number);
+    number >>= 8;
   }
   return bytes;
 }
