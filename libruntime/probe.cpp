@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <ctime>
 #include <fstream>
+#include <span>
 #include <string>
 
 #include <fmt/format.h>
 
 #include "trash_panda/base/printable.h"
 #include "trash_panda/base/units.h"
+#include "trash_panda/format/checksum.h"
 
 #include "cuda/driver.h"
 #include "cuda/gpu_probe.h"
@@ -37,16 +39,6 @@ std::string utc_now() {
                      parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
-/// FNV-1a: what it is given is no secret and no one's attack, and the standard hash may differ
-/// from build to build.
-std::uint64_t fnv1a(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char character : text) {
-    hash = (hash ^ static_cast<unsigned char>(character)) * 0x100000001b3;
-  }
-  return hash;
-}
-
 /// Of what a rate depends on and what a shared home folder needs to tell machines apart. Not of
 /// the kernel: an update would cost everyone a measurement and change little.
 std::string machine_fingerprint(const plan::Hardware& hardware) {
@@ -58,7 +50,8 @@ std::string machine_fingerprint(const plan::Hardware& hardware) {
   for (const plan::GpuInfo& gpu : hardware.gpus) {
     text += gpu.uuid + "\n";
   }
-  return fmt::format("{:016x}", fnv1a(text));
+  constexpr std::size_t kFingerprintDigits = 16;
+  return format::checksum_hex(std::as_bytes(std::span(text))).substr(0, kFingerprintDigits);
 }
 
 std::uint64_t measuring_bytes(const plan::Hardware& hardware, const EffortPlan& effort) {

@@ -104,8 +104,8 @@ void define_plan(CommandDefinition& command, PlanOptions& options) {
       .value("--lookahead", "N", options.lookahead, "blocks read ahead of the one in use")
       .from_environment()
       .value("--placement", "HOW", options.placement,
-             "cost (default: the shortest simulated pass) or greedy (as the earlier Python library "
-             "placed blocks)")
+             "cost (default: the shortest simulated pass of those tried) or greedy (as the earlier "
+             "Python library placed blocks)")
       .choices({"cost", "greedy"})
       .from_environment()
       .group("Model")

@@ -113,8 +113,12 @@ Result<void> report_plan(const PlanOptions& options, const PlanReport& report, C
   return {};
 }
 
-/// Flags about VRAM that a plan without VRAM does not heed.
+/// Flags that this plan does not heed.
 void warn_of_idle_flags(const PlanOptions& options, plan::Plan& plan) {
+  if (options.hardware.given() && options.probe.given()) {
+    plan.warnings.push_back(fmt::format(
+        "{} has no effect: the machine of --hw can't be measured here", options.probe.source));
+  }
   if (plan.uses_vram()) {
     return;
   }

@@ -180,6 +180,15 @@ TEST_F(PlanCommand, TellsOfFlagsWithoutEffect) {
   }
 }
 
+TEST_F(PlanCommand, TellsThatAnotherMachineIsNotProbed) {
+  const std::string machine =
+      std::string(TP_SOURCE_DIR) + "/schemas/examples/hardware/small-vm.json";
+  const RunResult result =
+      run({"plan", "model.safetensors", "--hw", machine, "--probe", "force", "-n"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("warning: --probe has no effect"));
+}
+
 TEST_F(PlanCommand, RefusesAnEmptyOutputName) {
   expect_failure(run({"plan", "model.safetensors", "-o", ""}), 2, {"-o"});
 }
