@@ -10,14 +10,17 @@ from torch import Tensor, nn
 from torch.utils.dlpack import from_dlpack
 
 from . import _native
+from ._bindings import Binding, Block, Match, Merged
 from ._buffers import rebuild_buffers
 from ._dtypes import DtypeRule, compute_dtype_name, torch_dtype
 from ._errors import TrashPandaError
-from ._hooks import BlockStream, StreamedBlock, stream_of
-from ._match import Binding, Block, Match, match_pack
+from ._hooks import BlockStream, stream_of
+from ._keys import KeyMap
+from ._match import match_pack
 from ._offloaded import Offloaded
 from ._pack import Pack
 from ._placeholder import make_placeholder
+from ._streamed import StreamedBlock, StreamedMerge
 from ._targets import collect_targets
 
 
@@ -32,13 +35,16 @@ def assemble(
     ignore_missing: Iterable[str],
     verify: str,
     lookahead_bytes: int | None,
+    key_map: KeyMap | None,
 ) -> Offloaded:
     """Matches, opens the stream, then changes the model. See load()."""
     compute = compute_dtype_name(compute_dtype)
     earlier = _earlier_stream(model)
     _tie(model)
     targets = collect_targets(model)
-    match = match_pack(model, pack, targets, strict=strict, ignore_missing=ignore_missing)
+    match = match_pack(
+        model, pack, targets, strict=strict, ignore_missing=ignore_missing, key_map=key_map
+    )
     lacking = [
         target
         for target in (*(t for t in targets if not t.persistent), *match.missing)
@@ -57,14 +63,8 @@ def assemble(
     if earlier is not None:
         earlier.remove_hooks()
     stream = BlockStream(streamer)
-    stream.install(
-        model,
-        [
-            (block, StreamedBlock(block, [_placeholder(b, dtypes, block) for b in block.bindings]))
-            for block in match.blocks
-        ],
-    )
-    base = _set_base(match, streamer, dtypes)
+    stream.install(model, [(block, _streamed(block, dtypes)) for block in match.blocks])
+    base = _set_base(match, streamer)
     for target, buffer in zip(lacking, buffers, strict=True):
         for place in target.places:
             place.put(buffer)
@@ -99,20 +99,39 @@ def _tie(model: nn.Module) -> None:
 def _dtypes_wanted(model: nn.Module, match: Match, compute: str | None) -> dict[str, str]:
     rule = DtypeRule(model, compute)
     dtypes = {}
-    for binding in match.bindings():
-        wanted = rule.wanted(
-            binding.stored, binding.names, binding.is_buffer, binding.placeholder.dtype
-        )
+    for stored, binding in match.stored():
+        wanted = rule.wanted(stored, binding.names, binding.is_buffer, binding.placeholder.dtype)
         torch_dtype(wanted)  # Refuses what torch lacks, while the model is still untouched.
-        dtypes[binding.stored.name] = wanted
+        dtypes[stored.name] = wanted
     return dtypes
 
 
-def _placeholder(binding: Binding, dtypes: dict[str, str], block: Block | None = None) -> Tensor:
+def _streamed(block: Block, dtypes: dict[str, str]) -> StreamedBlock:
+    placeholders = [
+        _placeholder(binding, torch_dtype(dtypes[binding.stored.name]), block)
+        for binding in block.bindings
+    ]
+    return StreamedBlock(
+        block, placeholders, [_streamed_merge(merged, dtypes, block) for merged in block.merged]
+    )
+
+
+def _streamed_merge(merged: Merged, dtypes: dict[str, str], block: Block) -> StreamedMerge:
+    outputs = merged.merge.outputs(
+        [(source.shape, torch_dtype(dtypes[source.name])) for source in merged.sources]
+    )
+    placeholders = {
+        name: _placeholder(binding, outputs[name].dtype, block)
+        for name, binding in merged.bindings.items()
+    }
+    return StreamedMerge(merged, outputs, placeholders)
+
+
+def _placeholder(binding: Binding, dtype: torch.dtype, block: Block | None = None) -> Tensor:
     """What a place holds while its weight is away; outside of blocks: once it was released."""
     return make_placeholder(
         binding.placeholder.shape,
-        torch_dtype(dtypes[binding.stored.name]),
+        dtype,
         is_buffer=binding.is_buffer,
         tensor_name=binding.names[0],
         block_name=block.name if block else "",
@@ -120,27 +139,40 @@ def _placeholder(binding: Binding, dtypes: dict[str, str], block: Block | None =
     )
 
 
-def _set_base(
-    match: Match, streamer: _native.Streamer, dtypes: dict[str, str]
-) -> list[tuple[Binding, Tensor]]:
+def _set_base(match: Match, streamer: _native.Streamer) -> list[tuple[Binding, Tensor]]:
     """Sets the tensors outside of blocks; returns them with what to put there on close().
 
     A checkpoint may store a tied weight under both of its names. When the two are equal, they are
     one again in the model.
     """
     arrays = dict(streamer.base())
-    base = []
+    base: list[tuple[Binding, Tensor]] = []
     values: dict[int, list[Tensor]] = {}  # By the model's own tensor: more than one if untied.
     for binding in match.base:
         with torch.inference_mode(False):
-            value = from_dlpack(arrays[binding.stored.name])
+            value: Tensor = from_dlpack(arrays[binding.stored.name])
             if not binding.is_buffer:
                 value = nn.Parameter(value, requires_grad=False)
         tied = values.setdefault(id(binding.placeholder), [])
         value = next((other for other in tied if _same_bytes(other, value)), value)
         tied.append(value)
         binding.put(value)
-        base.append((binding, _placeholder(binding, dtypes)))
+        base.append((binding, _placeholder(binding, value.dtype)))
+    for merged in match.base_merged:
+        base += _set_merged(merged, arrays)
+    return base
+
+
+def _set_merged(merged: Merged, arrays: dict[str, _native.Array]) -> list[tuple[Binding, Tensor]]:
+    made = merged.merge.compute([from_dlpack(arrays[s.name]) for s in merged.sources])
+    base = []
+    for name, binding in merged.bindings.items():
+        with torch.inference_mode(False):
+            value = made[name].clone()
+            if not binding.is_buffer:
+                value = nn.Parameter(value, requires_grad=False)
+        binding.put(value)
+        base.append((binding, _placeholder(binding, value.dtype)))
     return base
 
 

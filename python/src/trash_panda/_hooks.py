@@ -2,122 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils.dlpack import from_dlpack
+from torch import nn
 
 from . import _native
+from ._bindings import Block
 from ._errors import ReleasedError, TrashPandaError
+from ._forward_guard import ForwardGuard
+from ._graphs import outside_of_graphs
 from ._guards import Guards, NotCopyable, refuse_state_dict
-from ._match import Binding, Block
+from ._merge import MergeMemory
 from ._outputs import any_requires_grad, without_lent_memory
 from ._placeholder import release
-
-# A block meets as many sets of addresses as there are slots; more than this means that they do
-# not repeat, and remembering them would only grow.
-_PLACEMENTS_MAX = 32
-
-
-class ForwardGuard:
-    """Lets one thread at a time run the model, and that one as deep as it likes."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._owner: threading.Thread | None = None
-        self._depth = 0
-
-    def enter(self, *, outermost: bool = False) -> None:
-        """Raises TrashPandaError when another thread is in a forward.
-
-        `outermost` says that nothing of this thread can still be running: what an interrupt
-        (KeyboardInterrupt skips hooks) left entered is forgotten.
-        """
-        me = threading.current_thread()
-        with self._lock:
-            if self._owner is not None and self._owner is not me and self._owner.is_alive():
-                raise TrashPandaError(
-                    f"this model's forward is running in thread {self._owner.name}; its weights "
-                    "stream through memory that two forwards can't share: use one model a thread, "
-                    "or a lock (after an interrupted forward, run that thread's model once more)"
-                )
-            if self._owner is not me or outermost:
-                self._owner, self._depth = me, 0
-            self._depth += 1
-
-    def leave(self) -> bool:
-        """Undoes one enter(). False when this thread has not entered."""
-        with self._lock:
-            if self._owner is not threading.current_thread() or self._depth == 0:
-                return False
-            self._depth -= 1
-            if self._depth == 0:
-                self._owner = None
-            return True
-
-    def owns(self) -> bool:
-        return self._owner is threading.current_thread()
-
-
-class StreamedBlock:
-    """One block: the places of its weights, and the lease while they are there."""
-
-    def __init__(self, block: Block, placeholders: Sequence[Tensor]) -> None:
-        self.index = block.index
-        self.name = block.name
-        # The parts of such a block are called one after another: its weights stay until another
-        # block is called, or the model's forward ends, not to be read once a part.
-        self.lingers = block.in_parts
-        self.depth = 0
-        self.lease: _native.Lease | None = None
-        self.placed: list[Tensor] = []
-        self.placements: dict[tuple[int, ...], list[Tensor]] = {}
-        self.has_buffers = any(binding.is_buffer for binding in block.bindings)
-        self._set_bindings(block.bindings, placeholders)
-        self.put(self.placeholders)
-
-    def _set_bindings(self, bindings: Sequence[Binding], placeholders: Sequence[Tensor]) -> None:
-        self.bindings = list(bindings)
-        self.placeholders = list(placeholders)
-        # Flat, with the dictionaries themselves: put() runs twice for each block of each pass.
-        self._slots = [
-            (place.holder(), place.attribute, number)
-            for number, binding in enumerate(self.bindings)
-            for place in binding.places
-        ]
-
-    def put(self, tensors: Sequence[Tensor]) -> None:
-        """Sets one tensor a binding, at all of its places."""
-        for holder, attribute, number in self._slots:
-            holder[attribute] = tensors[number]
-
-    def wrap(self, lease: _native.Lease) -> list[Tensor]:
-        """The lease's memory as parameters, one a binding."""
-        arrays = dict(zip(lease.names, lease.arrays(), strict=True))
-        # Made outside of inference mode, since they are kept for later passes outside of it.
-        with torch.inference_mode(False):
-            return [
-                nn.Parameter(from_dlpack(arrays[b.stored.name]), requires_grad=False)
-                for b in self.bindings
-            ]
-
-    def keep_buffers(self, lease: _native.Lease) -> None:
-        """Gives the block's buffers memory of their own, once: forwards may change them."""
-        arrays = dict(zip(lease.names, lease.arrays(), strict=True))
-        bindings, placeholders = [], []
-        for binding, placeholder in zip(self.bindings, self.placeholders, strict=True):
-            if not binding.is_buffer:
-                bindings.append(binding)
-                placeholders.append(placeholder)
-                continue
-            with torch.inference_mode(False):
-                value = from_dlpack(arrays[binding.stored.name]).clone()
-            binding.put(value)
-        self._set_bindings(bindings, placeholders)
-        self.has_buffers = False
+from ._streamed import StreamedBlock
 
 
 class BlockStream:
@@ -127,15 +27,16 @@ class BlockStream:
         self.guard = ForwardGuard()
         self.blocks: list[StreamedBlock] = []
         self._streamer: _native.Streamer | None = streamer
-        self._last_stats: _native.StreamStats | None = None
+        self._last_stats: dict[str, Any] | None = None
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self._lingering: StreamedBlock | None = None
+        self._merge_memory = MergeMemory()
         self._guards: Guards | None = None
 
     def install(self, model: nn.Module, blocks: Sequence[tuple[Block, StreamedBlock]]) -> None:
         """Hooks the model and the modules of its blocks."""
         self.blocks = [streamed for _, streamed in blocks]
-        bindings = [binding for block, _ in blocks for binding in block.bindings]
+        bindings = [binding for block, _ in blocks for binding in block.all_bindings()]
         self._guards = Guards(model, [name for each in bindings for name in each.names])
         self._hook(model, _ModelHooks(self))
         for block, streamed in blocks:
@@ -154,9 +55,10 @@ class BlockStream:
     def closed(self) -> bool:
         return self._streamer is None
 
-    def stats(self) -> _native.StreamStats:
+    def stats(self) -> dict[str, Any]:
         if self._streamer is not None:
-            self._last_stats = self._streamer.stats()
+            merged_bytes = self._merge_memory.allocated_bytes
+            self._last_stats = {**self._streamer.stats(), "merged_memory_bytes": merged_bytes}
         if self._last_stats is None:
             raise TrashPandaError("this model was closed in a forked child, which has no counters")
         return self._last_stats
@@ -171,9 +73,10 @@ class BlockStream:
             if not self._streamer.forked:
                 self.stats()
             for block in self.blocks:
-                block.placements.clear()
+                block.forget()
                 release(block.placeholders)
             self._streamer = None
+            self._merge_memory = MergeMemory()
         finally:
             self.guard.leave()
 
@@ -194,16 +97,11 @@ class BlockStream:
             self.end_lingering()
         if block.lease is None:
             lease = self._streamer.acquire(block.index)
-            if block.has_buffers:
-                block.keep_buffers(lease)
-            key = lease.addresses
-            placed = block.placements.get(key)
-            if placed is None:
-                if len(block.placements) >= _PLACEMENTS_MAX:
-                    block.placements.clear()
-                placed = block.placements[key] = block.wrap(lease)
-            block.put(placed)
-            block.lease, block.placed = lease, placed
+            try:
+                block.place(lease, self._merge_memory)
+            except BaseException:
+                lease.release()
+                raise
         block.depth += 1
 
     def put_back(self, block: StreamedBlock) -> None:
@@ -218,32 +116,20 @@ class BlockStream:
                 self.end_lingering()
             self._lingering = block
         else:
-            self._end(block)
+            block.take_away(self._merge_memory)
 
     def end_lingering(self) -> None:
         """Ends the lease of a block that was called in parts."""
         block, self._lingering = self._lingering, None
         if block is not None and block.depth == 0:
-            self._end(block)
+            block.take_away(self._merge_memory)
 
     def put_back_all(self) -> None:
         """Ends what an interrupted forward left in place."""
         self._lingering = None
         for block in self.blocks:
             block.depth = 0
-            self._end(block)
-
-    def _end(self, block: StreamedBlock) -> None:
-        lease, placed = block.lease, block.placed
-        if lease is None:
-            return
-        block.put(block.placeholders)
-        if torch.is_grad_enabled():
-            # The output needs no backward pass, but something that the block keeps elsewhere may.
-            # The memory is about to hold another block: a new version makes backward refuse.
-            torch.autograd.graph.increment_version(placed)
-        block.lease, block.placed = None, []
-        lease.release()
+            block.take_away(self._merge_memory)
 
 
 class _ModelHooks(NotCopyable):
@@ -252,6 +138,7 @@ class _ModelHooks(NotCopyable):
     def __init__(self, stream: BlockStream) -> None:
         self.stream = stream
 
+    @outside_of_graphs
     def before(self, module: nn.Module, args: Any) -> None:
         stream = self.stream
         stream.guard.enter(outermost=True)
@@ -262,6 +149,7 @@ class _ModelHooks(NotCopyable):
             )
         stream.put_back_all()
 
+    @outside_of_graphs
     def after(self, module: nn.Module, args: Any, output: Any) -> None:
         if self.stream.guard.owns():
             self.stream.end_lingering()
@@ -275,6 +163,7 @@ class _BlockHooks(NotCopyable):
         self.stream = stream
         self.block = block
 
+    @outside_of_graphs
     def before(self, module: nn.Module, args: Any) -> None:
         stream = self.stream
         stream.guard.enter()
@@ -284,6 +173,7 @@ class _BlockHooks(NotCopyable):
             stream.guard.leave()
             raise
 
+    @outside_of_graphs
     def after(self, module: nn.Module, args: Any, output: Any) -> Any:
         # Also called when before() failed, for another thread's forward or a failed read: then
         # there is nothing to undo, or nothing that is ours. After an error, output is None.

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from ._keys import KeyMap
+
 _log = logging.getLogger("trash_panda")
 _MISMATCHES_SHOWN = 3
 _LOOKAHEAD_BYTES_MAX = 2**62
@@ -36,6 +38,7 @@ def load(
     verify: str = "headers",
     lookahead: int | str | None = None,
     progress: bool | Callable[[int, int], None] | None = None,
+    key_map: KeyMap | None = None,
 ) -> Offloaded:
     """Makes `model` run with its weights streaming from a pack.
 
@@ -58,6 +61,9 @@ def load(
     :param lookahead: how far to read ahead: a number of blocks, or a size such as "512MB".
     :param progress: of verify="full": False for none, or a function of (done, total) bytes;
         default: a bar on a terminal, when tqdm is installed.
+    :param key_map: what names of the pack are called in the model: a dictionary of those that
+        differ, or a function; None for a name leaves that tensor out. What transformers renames,
+        stacks and joins when it loads such a checkpoint itself needs none.
     :raises MissingTensorsError: the pack lacks parameters of the model.
     :raises CheckpointError: pack missing or damaged, or shapes differ from the model's.
     :raises IntegrityError: bytes differ from their checksum.
@@ -88,6 +94,7 @@ def load(
         ignore_missing=ignore_missing,
         verify=verify,
         lookahead_bytes=_lookahead_bytes(pack, lookahead, other_plan),
+        key_map=key_map,
     )
 
 

@@ -6,66 +6,20 @@ import fnmatch
 import logging
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
-from torch import Tensor, nn
+from torch import nn
 
-from ._errors import CheckpointError, MissingTensorsError, PlanError
+from ._bind_merges import bind_merges, place_merges
+from ._bindings import Match, Stored
+from ._errors import CheckpointError, MissingTensorsError
+from ._keys import KeyMap, make_key_table
 from ._names import NameMap
-from ._pack import Extent, Pack, StoredTensor
-from ._targets import Place, Target
+from ._owners import find_blocks, in_extents
+from ._pack import Pack, StoredTensor
+from ._targets import Target
 
 _log = logging.getLogger("trash_panda")
 _NAMES_SHOWN = 5
-
-
-@dataclass
-class Binding:
-    """A stored tensor and the places of the model that get it."""
-
-    stored: StoredTensor
-    placeholder: Tensor  # The model's own tensor, usually on the meta device.
-    places: list[Place] = field(default_factory=list)
-
-    @property
-    def is_buffer(self) -> bool:
-        return self.places[0].is_buffer
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(name for place in self.places for name in place.names)
-
-    def put(self, tensor: Tensor) -> None:
-        """Sets the tensor at all places."""
-        for place in self.places:
-            place.put(tensor)
-
-
-@dataclass
-class Block:
-    """A streamed block and the modules whose forward needs it."""
-
-    index: int  # Of the pack's blocks.
-    name: str
-    bindings: list[Binding]
-    triggers: list[nn.Module]
-    # Whether one of the triggers is only a part of the block, so that a pass calls several.
-    in_parts: bool
-
-
-@dataclass
-class Match:
-    """How a pack's tensors go into a model."""
-
-    base: list[Binding]
-    blocks: list[Block]
-    missing: list[Target]  # Allowed to be missing.
-    unexpected: list[str]
-
-    def bindings(self) -> Iterable[Binding]:
-        yield from self.base
-        for block in self.blocks:
-            yield from block.bindings
 
 
 def match_pack(
@@ -75,6 +29,7 @@ def match_pack(
     *,
     strict: bool,
     ignore_missing: Iterable[str],
+    key_map: KeyMap | None,
 ) -> Match:
     """Finds the stored tensor of every parameter and persistent buffer.
 
@@ -83,21 +38,27 @@ def match_pack(
     """
     stored = {tensor.name: tensor for tensor in pack.tensors()}
     wanted = [target for target in targets if target.persistent]
-    names = NameMap(
-        stored.keys(), pack.aliases, [name for target in wanted for name in target.names]
-    )
-    bindings: dict[str, Binding] = {}
+    by_name = {name: target.tensor for target in wanted for name in target.names}
+    sources = {**{name: name for name in stored}, **pack.aliases}
+    table = make_key_table(model, sources, by_name, key_map)
+    names = NameMap(table.renamed, list(by_name))
+    bindings: dict[str, Stored] = {}
+    merged = bind_merges(table, stored, wanted)
+    made = {id(b.placeholder) for each in merged for b in each.bindings.values()}
     missing: list[Target] = []
     for target in wanted:
-        if not _bind(target, names, stored, bindings):
+        if id(target.tensor) not in made and not _bind(target, names, stored, bindings):
             missing.append(target)
     _check_shapes(pack, bindings.values())
     _check_missing(model, pack, missing, strict=strict, ignore_missing=ignore_missing)
+    base_merged, block_merged = place_merges(pack, merged)
+    used = bindings.keys() | {source.name for each in merged for source in each.sources}
     return Match(
-        base=_in_extents(pack.base, bindings),
-        blocks=_find_blocks(model, pack, names, bindings),
+        base=in_extents(pack.base, bindings),
+        base_merged=base_merged,
+        blocks=find_blocks(model, pack, names, bindings, block_merged),
         missing=missing,
-        unexpected=_unexpected(model, pack, stored.keys() - bindings.keys()),
+        unexpected=_unexpected(model, pack, stored.keys() - used),
     )
 
 
@@ -105,7 +66,7 @@ def _bind(
     target: Target,
     names: NameMap,
     stored: dict[str, StoredTensor],
-    bindings: dict[str, Binding],
+    bindings: dict[str, Stored],
 ) -> bool:
     """Adds the target's places to the bindings of their stored tensors; False: there is none.
 
@@ -121,12 +82,12 @@ def _bind(
         return False
     for place, source in zip(target.places, sources, strict=True):
         chosen = source or shared
-        binding = bindings.setdefault(chosen, Binding(stored[chosen], target.tensor))
+        binding = bindings.setdefault(chosen, Stored(target.tensor, stored=stored[chosen]))
         binding.places.append(place)
     return True
 
 
-def _check_shapes(pack: Pack, bindings: Iterable[Binding]) -> None:
+def _check_shapes(pack: Pack, bindings: Iterable[Stored]) -> None:
     for binding in bindings:
         shape = tuple(binding.placeholder.shape)
         if binding.stored.shape != shape:
@@ -177,81 +138,6 @@ def _unexpected(model: nn.Module, pack: Pack, names: Iterable[str]) -> list[str]
             _some(kept),
         )
     return kept
-
-
-def _in_extents(extents: Iterable[Extent], bindings: dict[str, Binding]) -> list[Binding]:
-    return [
-        bindings[tensor.name]
-        for extent in extents
-        for tensor in extent.tensors
-        if tensor.name in bindings
-    ]
-
-
-def _find_blocks(
-    model: nn.Module, pack: Pack, names: NameMap, bindings: dict[str, Binding]
-) -> list[Block]:
-    modules = dict(model.named_modules(remove_duplicate=False))
-    paths = {id(module): path for path, module in reversed(modules.items())}
-    blocks = []
-    for index, extent in enumerate(pack.blocks):
-        held = _in_extents([extent], bindings)
-        if not held:
-            continue
-        owners = _owners(names.module_paths(extent.name), held, modules, paths)
-        if any(module is model for module in owners):
-            raise PlanError(
-                f"{pack.path}: block {extent.name} holds {held[0].names[0]}, which belongs to no "
-                f"module inside {type(model).__name__}; plan it again without that group"
-            )
-        triggers = [part for module in owners for part in _called_parts(module)]
-        in_parts = len(triggers) > len(owners)
-        blocks.append(Block(index, extent.name, held, triggers, in_parts))
-    return blocks
-
-
-def _called_parts(module: nn.Module) -> list[nn.Module]:
-    """The module itself, or what is called in its stead where it is a mere container."""
-    if type(module).forward is not nn.Module.forward:
-        return [module]
-    return [part for child in module.children() for part in _called_parts(child)]
-
-
-def _owners(
-    candidates: Sequence[str],
-    held: Sequence[Binding],
-    modules: dict[str, nn.Module],
-    paths: dict[int, str],
-) -> list[nn.Module]:
-    """The block's own module, and those elsewhere that share one of its tensors."""
-    owners = [paths[id(place.module)] for binding in held for place in binding.places]
-    inside = [paths[id(binding.places[0].module)] for binding in held]
-    path = next(
-        (
-            candidate
-            for candidate in candidates
-            if candidate in modules and all(_is_within(owner, candidate) for owner in inside)
-        ),
-        None,
-    )
-    if path is None:
-        path = _common_path(inside)
-    outside = dict.fromkeys(owner for owner in owners if not _is_within(owner, path))
-    return [modules[path], *(modules[owner] for owner in outside)]
-
-
-def _is_within(path: str, ancestor: str) -> bool:
-    return path == ancestor or path.startswith(ancestor + ".")
-
-
-def _common_path(paths: Sequence[str]) -> str:
-    split = [path.split(".") for path in paths]
-    common: list[str] = []
-    for parts in zip(*split, strict=False):
-        if len(set(parts)) > 1:
-            break
-        common.append(parts[0])
-    return ".".join(common)
 
 
 def _patterns(model: nn.Module, attribute: str) -> list[re.Pattern[str]]:

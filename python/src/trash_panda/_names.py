@@ -12,16 +12,14 @@ _SAMPLE_COUNT = 8
 class NameMap:
     """Finds the stored tensor for a name of the model.
 
-    A name stands for itself or for a tied alias of the pack. Where one side lacks a prefix that
-    the other has (a bare `BertModel` against `bert.` of a checkpoint with a head, or `model.` of a
-    causal language model), that one prefix is added or removed, as transformers does.
+    `stored` has the stored tensor of each name that a checkpoint knows it by, tied aliases among
+    them. Where one side lacks a prefix that the other has (a bare `BertModel` against `bert.` of a
+    checkpoint with a head, or `model.` of a causal language model), that one prefix is added or
+    removed, as transformers does.
     """
 
-    def __init__(
-        self, stored: Collection[str], aliases: Mapping[str, str], wanted: Sequence[str]
-    ) -> None:
-        self._source = {name: name for name in stored}
-        self._source.update(aliases)
+    def __init__(self, stored: Mapping[str, str], wanted: Sequence[str]) -> None:
+        self._source = dict(stored)
         self.added, self.removed = self._choose_prefix(wanted)
 
     def find(self, name: str) -> str | None:

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from ._bindings import Binding
     from ._hooks import BlockStream
-    from ._match import Binding
 
 
 class Offloaded:
@@ -43,9 +43,10 @@ class Offloaded:
 
         `read_bytes_base`, `_ram`, `_disk` are totals by tier, `pass_read_bytes_ram`, `_disk` those
         of the last complete pass; `weight_memory_bytes` is what is booked for weights now,
-        `weight_memory_bytes_max` the most that ever was; `mispredict_count` counts blocks that
-        came out of the expected order; `wait_ns` is the time that forwards waited for reads. They
-        stay readable after close().
+        `weight_memory_bytes_max` the most that ever was; `merged_memory_bytes` is the memory in
+        which a block's stacked and joined tensors are made, beside that; `mispredict_count` counts
+        blocks that came out of the expected order; `wait_ns` is the time that forwards waited for
+        reads. They stay readable after close().
         """
         return dict(self._stream.stats())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
@@ -22,6 +23,16 @@ class Place:
 
     def put(self, tensor: Tensor) -> None:
         self.holder()[self.attribute] = tensor
+        refresh(self.module)
+
+
+def refresh(module: nn.Module) -> None:
+    """Lets an RNN see which weights it has: it keeps a list of them from its last forward."""
+    if isinstance(module, nn.RNNBase):
+        weights = [getattr(module, name, None) for name in module._flat_weights_names]
+        module._flat_weights = weights
+        # By these it knows that it has to make the list again.
+        module._flat_weight_refs = [None if w is None else weakref.ref(w) for w in weights]
 
 
 @dataclass

@@ -1,0 +1,164 @@
+"""A streamed block: the places of its weights, and the lease while they are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.utils.dlpack import from_dlpack
+
+from . import _native
+from ._bindings import Binding, Block, Merged, Stored
+from ._merge import MergeMemory, make_merged
+from ._targets import refresh
+
+# A block meets as many sets of addresses as there are slots; more than this means that they do
+# not repeat, and remembering them would only grow.
+_PLACEMENTS_MAX = 32
+
+
+class StreamedMerge:
+    """Tensors of the block that are made of several stored ones, anew for each use."""
+
+    def __init__(
+        self, merged: Merged, outputs: Mapping[str, Tensor], placeholders: Mapping[str, Tensor]
+    ) -> None:
+        self.sources = [stored.name for stored in merged.sources]
+        self.placeholders = dict(placeholders)
+        self._merge = merged.merge
+        self._outputs = {name: outputs[name] for name in merged.bindings}
+        self._slots = {name: _slots_of(binding) for name, binding in merged.bindings.items()}
+
+    def make(self, values: Sequence[Tensor], memory: MergeMemory) -> dict[str, Tensor]:
+        return make_merged(self._merge, self._outputs, values, memory)
+
+    def put(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, slots in self._slots.items():
+            for holder, attribute in slots:
+                holder[attribute] = tensors[name]
+
+
+class StreamedBlock:
+    """One block. `placed` are the tensors that its modules hold while `lease` is there."""
+
+    def __init__(
+        self, block: Block, placeholders: Sequence[Tensor], merges: Sequence[StreamedMerge]
+    ) -> None:
+        self.index = block.index
+        self.name = block.name
+        # The parts of such a block are called one after another: its weights stay until another
+        # block is called, or the model's forward ends, not to be read once a part.
+        self.lingers = block.in_parts
+        self.depth = 0
+        self.lease: _native.Lease | None = None
+        self.placed: list[Tensor] = []
+        self._merges = list(merges)
+        self._merged: list[dict[str, Tensor]] = []
+        # By the addresses of a lease: one tensor a binding, and the sources of each merge.
+        self._placements: dict[tuple[int, ...], tuple[list[Tensor], list[list[Tensor]]]] = {}
+        modules = {id(p.module): p.module for b in block.all_bindings() for p in b.places}
+        self._recurrent = [m for m in modules.values() if isinstance(m, nn.RNNBase)]
+        self._has_buffers = any(binding.is_buffer for binding in block.bindings)
+        self._set_bindings(block.bindings, placeholders)
+        self._put_placeholders()
+
+    @property
+    def placeholders(self) -> list[Tensor]:
+        made = [tensor for merge in self._merges for tensor in merge.placeholders.values()]
+        return [*self._placeholders, *made]
+
+    def place(self, lease: _native.Lease, memory: MergeMemory) -> None:
+        """Sets the lease's tensors in the modules."""
+        if self._has_buffers:
+            self._keep_buffers(lease)
+        key = lease.addresses
+        found = self._placements.get(key)
+        if found is None:
+            if len(self._placements) >= _PLACEMENTS_MAX:
+                self._placements.clear()
+            found = self._placements[key] = self._wrap(lease)
+        tensors, sources = found
+        self._merged = []
+        for merge, values in zip(self._merges, sources, strict=True):
+            self._merged.append(merge.make(values, memory))
+        self._put(tensors)
+        for merge, made in zip(self._merges, self._merged, strict=True):
+            merge.put(made)
+        self.lease = lease
+        self.placed = [*tensors, *(tensor for made in self._merged for tensor in made.values())]
+
+    def take_away(self, memory: MergeMemory) -> None:
+        """Undoes place() and ends the lease."""
+        lease, placed = self.lease, self.placed
+        if lease is None:
+            return
+        self._put_placeholders()
+        if torch.is_grad_enabled():
+            # The output needs no backward pass, but something that the block keeps elsewhere may.
+            # The memory is about to hold another block: a new version makes backward refuse.
+            torch.autograd.graph.increment_version(placed)
+        for made in self._merged:
+            memory.give(made.values())
+        self.lease, self.placed, self._merged = None, [], []
+        lease.release()
+
+    def forget(self) -> None:
+        """Lets go of the streamer's memory, before that closes."""
+        self._placements.clear()
+
+    def _set_bindings(self, bindings: Sequence[Stored], placeholders: Sequence[Tensor]) -> None:
+        self._bindings = list(bindings)
+        self._placeholders = list(placeholders)
+        # Flat, with the dictionaries themselves: _put() runs twice for each block of each pass.
+        self._slots = [
+            (holder, attribute, number)
+            for number, binding in enumerate(self._bindings)
+            for holder, attribute in _slots_of(binding)
+        ]
+
+    def _put(self, tensors: Sequence[Tensor]) -> None:
+        """Sets one tensor a binding, at all of its places."""
+        for holder, attribute, number in self._slots:
+            holder[attribute] = tensors[number]
+
+    def _put_placeholders(self) -> None:
+        self._put(self._placeholders)
+        for merge in self._merges:
+            merge.put(merge.placeholders)
+        for module in self._recurrent:
+            refresh(module)
+
+    def _wrap(self, lease: _native.Lease) -> tuple[list[Tensor], list[list[Tensor]]]:
+        """The lease's memory as parameters, one a binding, and as the sources of each merge."""
+        arrays = dict(zip(lease.names, lease.arrays(), strict=True))
+        # Made outside of inference mode, since they are kept for later passes outside of it.
+        with torch.inference_mode(False):
+            tensors: list[Tensor] = [
+                nn.Parameter(from_dlpack(arrays[b.stored.name]), requires_grad=False)
+                for b in self._bindings
+            ]
+            sources = [
+                [from_dlpack(arrays[name]) for name in merge.sources] for merge in self._merges
+            ]
+        return tensors, sources
+
+    def _keep_buffers(self, lease: _native.Lease) -> None:
+        """Gives the block's buffers memory of their own, once: forwards may change them."""
+        arrays = dict(zip(lease.names, lease.arrays(), strict=True))
+        bindings, placeholders = [], []
+        for binding, placeholder in zip(self._bindings, self._placeholders, strict=True):
+            if not binding.is_buffer:
+                bindings.append(binding)
+                placeholders.append(placeholder)
+                continue
+            with torch.inference_mode(False):
+                value = from_dlpack(arrays[binding.stored.name]).clone()
+            binding.put(value)
+        self._set_bindings(bindings, placeholders)
+        self._has_buffers = False
+
+
+def _slots_of(binding: Binding) -> list[tuple[dict[str, Tensor | None], str]]:
+    """Where the binding's tensor is to be set, at all of its places."""
+    return [(place.holder(), place.attribute) for place in binding.places]
