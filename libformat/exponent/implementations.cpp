@@ -10,6 +10,13 @@ namespace trash_panda::format {
 std::span<const ExponentImplementation> exponent_implementations() {
   static const std::array kImplementations = {
 #ifdef __x86_64__
+      ExponentImplementation{.name = "avx512",
+                             .instructions = "AVX-512 F, BW, VBMI and VBMI2",
+                             .is_supported = __builtin_cpu_supports("avx512f") != 0 &&
+                                             __builtin_cpu_supports("avx512bw") != 0 &&
+                                             __builtin_cpu_supports("avx512vbmi") != 0 &&
+                                             __builtin_cpu_supports("avx512vbmi2") != 0,
+                             .kernels = &kAvx512ExponentKernels},
       ExponentImplementation{.name = "avx2",
                              .instructions = "AVX2 and POPCNT",
                              .is_supported = __builtin_cpu_supports("avx2") != 0 &&

@@ -88,6 +88,7 @@ void count_exponents_portably(const std::byte* values, std::size_t count, Expone
 extern const ExponentKernels kPortableExponentKernels;
 #ifdef __x86_64__
 extern const ExponentKernels kAvx2ExponentKernels;
+extern const ExponentKernels kAvx512ExponentKernels;
 #endif
 
 }  // namespace trash_panda::format
