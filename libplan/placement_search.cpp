@@ -122,7 +122,8 @@ void improve_placement(PlacementJudge& judge) {
       return judge.considered_count() <= considered_max;
     };
     for (std::size_t index = 0; index < block_count; ++index) {
-      for (std::uint8_t tier = 0; tier < kBlockTiers.size(); ++tier) {
+      for (std::size_t number = 0; number < kBlockTiers.size(); ++number) {
+        const auto tier = static_cast<std::uint8_t>(number);
         if (tier != tiers[index]) {
           tiers[index] = tier;
           if (!try_tiers()) {

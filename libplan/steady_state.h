@@ -50,11 +50,12 @@ double run_to_steady_state(PassState& state, const ChannelTimes& used, const Run
       }
     }
   }
+  constexpr std::size_t kLatePasses = kPassesMax - kPassesMax / 2;
   double late_s = 0;
-  for (std::size_t pass = kPassesMax / 2; pass < kPassesMax; ++pass) {
+  for (std::size_t pass = kPassesMax - kLatePasses; pass < kPassesMax; ++pass) {
     late_s += lengths_s[pass];
   }
-  return std::max(bound_s, late_s / static_cast<double>(kPassesMax - kPassesMax / 2));
+  return std::max(bound_s, late_s / static_cast<double>(kLatePasses));
 }
 
 }  // namespace trash_panda::plan

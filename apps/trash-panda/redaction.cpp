@@ -118,7 +118,7 @@ std::string replace_pattern(const std::string& text, const Pattern& pattern,
   auto rest = text.cbegin();
   for (std::sregex_iterator match(text.begin(), text.end(), pattern.expression), end; match != end;
        ++match) {
-    if (match->length() == 0) {
+    if (match->str().empty()) {
       continue;
     }
     out.append(rest, text.cbegin() + match->position());

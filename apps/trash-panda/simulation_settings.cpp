@@ -104,7 +104,7 @@ Result<void> apply(const std::string& key, const std::string& value, plan::Plan&
   (key == "disk_bytes_per_s"     ? plan.rates.disk_bytes_per_s
    : key == "decode_bytes_per_s" ? plan.rates.decode_bytes_per_s
    : key == "expand_bytes_per_s" ? plan.rates.expand_bytes_per_s
-                                 : plan.rates.link_bytes_per_s) = *rate;
+                                 : plan.rates.link_bytes_per_s) = rate;
   return {};
 }
 

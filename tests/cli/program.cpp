@@ -44,7 +44,7 @@ std::vector<std::string> environment_of(const RunOptions& options) {
   }
   std::vector<std::string> entries;
   for (const auto& [name, value] : environment) {
-    entries.push_back(name + "=" + value);
+    entries.push_back(std::string(name).append("=").append(value));
   }
   return entries;
 }

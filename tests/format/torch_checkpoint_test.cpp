@@ -336,7 +336,7 @@ TEST(TorchCheckpoint, EndsCirclesAndDictsWithinDicts) {
   for (int i = 0; i < 30; ++i) {
     const std::string put = {'q', static_cast<char>(i)};
     const std::string get = {'h', static_cast<char>(i)};
-    twice += put + "0" + dict(text("a") + get + text("b") + get);
+    twice.append(put).append("0").append(dict(text("a") + get + text("b") + get));
   }
   EXPECT_THAT(TorchFile(TorchBuilder().root(twice)).error().message(),
               HasSubstr("again and again"));
@@ -352,7 +352,7 @@ TEST(TorchCheckpoint, TakesMemoryInProportionToThePickleOnly) {
   for (int i = 0; i < 12; ++i) {
     const std::string get = {'h', static_cast<char>(i)};
     const std::string put = {'q', static_cast<char>(i + 1)};
-    twice += "0" + dict(text("a") + get + text("b") + get) + put;
+    twice.append("0").append(dict(text("a") + get + text("b") + get)).append(put);
   }
   EXPECT_THAT(message(twice), HasSubstr("again and again"));
   // A long name before each of many.

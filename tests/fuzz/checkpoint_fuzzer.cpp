@@ -49,7 +49,7 @@ class Folder {
 
   [[nodiscard]] fs::path write(const char* name, std::string_view bytes) const {
     const fs::path path = path_ / name;
-    std::ofstream(path, std::ios::binary).write(bytes.data(), std::ssize(bytes));
+    std::ofstream(path, std::ios::binary) << bytes;
     return path;
   }
 
@@ -142,7 +142,7 @@ void check_blocks(std::span<const TensorRecord> tensors) {
 bool fuzz_checkpoint(std::string_view input) {
   static const Folder folder;
   const std::size_t zero = std::min(input.find('\0'), input.size());
-  const fs::path config = folder.write("config.json", input.substr(0, zero));
+  static_cast<void>(folder.write("config.json", input.substr(0, zero)));
   const fs::path path = write_model(folder, input.substr(std::min(zero + 1, input.size())));
   const Result<Checkpoint> checkpoint = Checkpoint::open(path);
   if (!checkpoint) {

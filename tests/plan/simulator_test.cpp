@@ -67,7 +67,8 @@ double pass_s_chunk_by_chunk(const PassModel& model) {
     }
     pass_ends_s.push_back(compute_s);
   }
-  return (pass_ends_s[kPasses - 1] - pass_ends_s[kPasses / 2 - 1]) / (kPasses - kPasses / 2);
+  constexpr std::size_t kLatePasses = kPasses - kPasses / 2;
+  return (pass_ends_s[kPasses - 1] - pass_ends_s[kPasses - kLatePasses - 1]) / kLatePasses;
 }
 
 /// Costs in steps of 1/8 s, so that equal events and repetitions are common.
