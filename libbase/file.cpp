@@ -93,9 +93,7 @@ Result<std::uint64_t> File::read_at(std::uint64_t offset_bytes, std::span<std::b
       continue;
     }
     if (got < 0) {
-      return std::unexpected(
-          Error::from_errno(errno, fmt::format("reading {} bytes at {} of {} failed", rest.size(),
-                                               offset_bytes + done_bytes, printable(path_))));
+      return std::unexpected(read_refused(errno, offset_bytes + done_bytes, rest.size()));
     }
     if (got == 0) {
       break;
@@ -113,13 +111,23 @@ Result<std::uint64_t> File::read_at(std::uint64_t offset_bytes, std::span<std::b
 Result<void> File::read_exact_at(std::uint64_t offset_bytes, std::span<std::byte> target) const {
   TP_ASSIGN_OR_RETURN(const std::uint64_t got_bytes, read_at(offset_bytes, target));
   if (got_bytes != target.size()) {
-    return std::unexpected(
-        Error(ErrorCode::kCorrupt,
-              fmt::format("{} ends at {} bytes, but {} bytes at {} are needed", printable(path_),
-                          offset_bytes + got_bytes, target.size(), offset_bytes))
-            .with_reason("truncated"));
+    return std::unexpected(ends_early(offset_bytes, target.size(), got_bytes));
   }
   return {};
+}
+
+Error File::read_refused(int errno_value, std::uint64_t offset_bytes,
+                         std::uint64_t size_bytes) const {
+  return Error::from_errno(errno_value, fmt::format("reading {} bytes at {} of {} failed",
+                                                    size_bytes, offset_bytes, printable(path_)));
+}
+
+Error File::ends_early(std::uint64_t offset_bytes, std::uint64_t size_bytes,
+                       std::uint64_t got_bytes) const {
+  return Error(ErrorCode::kCorrupt,
+               fmt::format("{} ends at {} bytes, but {} bytes at {} are needed", printable(path_),
+                           offset_bytes + got_bytes, size_bytes, offset_bytes))
+      .with_reason("truncated");
 }
 
 std::string filesystem_name(const std::filesystem::path& path) {

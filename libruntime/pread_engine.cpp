@@ -11,19 +11,11 @@
 
 #include "trash_panda/runtime/io_engine.h"
 
+#include "io_given_up.h"
+
 namespace trash_panda::runtime {
 
 namespace {
-
-/// Far beyond what any drive gains from; keeps a mistyped number from taking the process down.
-constexpr unsigned kReadThreadsMax = 256;
-
-Error interrupted(const ReadRequest& request) {
-  return Error(
-      ErrorCode::kInterrupted,
-      fmt::format("reading {} bytes at {} of {} was given up: the engine is closing",
-                  request.target.size(), request.offset_bytes, printable(request.file->path())));
-}
 
 class PreadEngine final : public IoEngine {
  public:
@@ -83,7 +75,7 @@ class PreadEngine final : public IoEngine {
       const bool is_given_up = is_closing_;
       lock.unlock();
       if (is_given_up) {
-        request.completion(std::unexpected(interrupted(request)));
+        request.completion(std::unexpected(read_given_up(request)));
       } else {
         request.completion(request.file->read_exact_at(request.offset_bytes, request.target));
       }
@@ -100,10 +92,10 @@ class PreadEngine final : public IoEngine {
 }  // namespace
 
 Result<std::unique_ptr<IoEngine>> make_pread_engine(unsigned thread_count) {
-  if (thread_count == 0 || thread_count > kReadThreadsMax) {
+  if (thread_count == 0 || thread_count > kReadDepthMax) {
     return std::unexpected(
         Error(ErrorCode::kUsage, fmt::format("{} read threads were asked for", thread_count))
-            .with_hint(fmt::format("1 to {} are possible", kReadThreadsMax)));
+            .with_hint(fmt::format("1 to {} are possible", kReadDepthMax)));
   }
   auto engine = std::make_unique<PreadEngine>();
   TP_RETURN_IF_ERROR(engine->start(thread_count));

@@ -26,6 +26,7 @@ struct Feature {
 /// What this build can do, said whichever way it is: a bug report then needs no questions.
 constexpr std::array kFeatures = {
     Feature{"direct_io", true},
+    Feature{"io_uring", true},
 #ifdef TP_HAS_CUDA_KERNELS
     Feature{"cuda", true},
 #else

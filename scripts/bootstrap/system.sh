@@ -5,7 +5,7 @@
 system_packages=(
   g++ cmake ninja-build pkg-config
   libfmt-dev libsimdjson-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev libcli11-dev
-  libhwloc-dev libgtest-dev libgmock-dev
+  libhwloc-dev liburing-dev libgtest-dev libgmock-dev
 )
 
 system_name() { (. /etc/os-release 2>/dev/null && printf '%s' "${PRETTY_NAME:-unknown}") || true; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <condition_variable>
 #include <deque>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -19,6 +21,7 @@
 #include "trash_panda/base/aligned_buffer.h"
 
 #include "format/support/checkpoint_builder.h"
+#include "uring_engine.h"
 
 namespace trash_panda::runtime {
 namespace {
@@ -26,7 +29,7 @@ namespace {
 using ::testing::HasSubstr;
 
 /// Makes an engine; the suite below is the contract that each of them keeps.
-using EngineFactory = std::function<Result<std::unique_ptr<IoEngine>>()>;
+using EngineFactory = std::function<Result<std::unique_ptr<IoEngine>>(IoOptions options)>;
 
 struct EngineCase {
   std::string name;
@@ -72,10 +75,16 @@ class Collector {
 
 class IoEngineContract : public ::testing::TestWithParam<EngineCase> {
  protected:
+  void SetUp() override {
+    const auto engine = GetParam().make({});
+    if (!engine && engine.error().code() == ErrorCode::kDevice) {
+      GTEST_SKIP() << engine.error().to_string();
+    }
+  }
+
   /// Writes a file of the pattern and opens it in the mode of the case.
   File open_pattern(std::size_t size_bytes) {
     expected_ = pattern(size_bytes);
-    path_ = folder_ / "data.bin";
     std::ofstream(path_, std::ios::binary)
         .write(reinterpret_cast<const char*>(expected_.data()),
                static_cast<std::streamsize>(size_bytes));
@@ -84,14 +93,15 @@ class IoEngineContract : public ::testing::TestWithParam<EngineCase> {
     return *std::move(file);
   }
 
-  std::unique_ptr<IoEngine> make_engine() {
-    auto engine = GetParam().make();
+  /// @param options  What is registered, where the engine can.
+  [[nodiscard]] static std::unique_ptr<IoEngine> make_engine(IoOptions options = {}) {
+    auto engine = GetParam().make(std::move(options));
     EXPECT_TRUE(engine) << engine.error().message();
     return *std::move(engine);
   }
 
   trash_panda::testing::TempDir folder_;
-  std::filesystem::path path_;
+  std::filesystem::path path_ = folder_ / "data.bin";
   std::vector<std::byte> expected_;
   Collector collector_;  ///< Outlives the engine of a test, whose threads call it.
 };
@@ -135,8 +145,9 @@ TEST_P(IoEngineContract, ReadsManyPiecesIntoOneBuffer) {
   constexpr std::size_t kPieceBytes = 4096;
   constexpr std::size_t kPieces = 512;
   const File file = open_pattern(kPieces * kPieceBytes);
-  auto engine = make_engine();
   const AlignedBuffer buffer = *AlignedBuffer::create(kPieces * kPieceBytes);
+  // Half of the memory is known beforehand; both halves work.
+  auto engine = make_engine({.files = {&file}, .memory = {buffer.span().first(1024 * 1024)}});
   for (std::size_t piece = 0; piece < kPieces; ++piece) {
     engine->submit({&file, piece * kPieceBytes,
                     buffer.span().subspan(piece * kPieceBytes, kPieceBytes),
@@ -156,8 +167,9 @@ TEST_P(IoEngineContract, ReadsNothingSuccessfully) {
 TEST_P(IoEngineContract, ReadsFromSeveralFilesAtOnce) {
   const File first = open_pattern(64 * 4096);
   const std::vector<std::byte> expected = expected_;
+  path_ = folder_ / "second.bin";
   const File second = open_pattern(64 * 4096);
-  auto engine = make_engine();
+  auto engine = make_engine({.files = {&second}});
   const AlignedBuffer buffer = *AlignedBuffer::create(128 * 4096);
   for (std::size_t page = 0; page < 64; ++page) {
     engine->submit(
@@ -287,13 +299,51 @@ TEST_P(IoEngineContract, CompletionMaySubmitTheNextRead) {
   EXPECT_TRUE(std::ranges::equal(buffer.span(), expected_));
 }
 
+EngineFactory pread_engine(unsigned thread_count) {
+  return [thread_count](const IoOptions&) { return make_pread_engine(thread_count); };
+}
+
+/// @param filter  Made anew for each engine, as it may count.
+EngineFactory uring_engine(std::uint32_t depth,
+                           const std::function<ReadResultFilter()>& filter = {}) {
+  return [depth, filter](IoOptions options) {
+    options.depth = depth;
+    return make_uring_engine(options, filter ? filter() : ReadResultFilter());
+  };
+}
+
+/// Half of what was asked, in whole pages.
+ReadResultFilter half_reads() {
+  return [](std::int32_t result) {
+    constexpr std::int32_t kPageBytes = 4096;
+    return result > kPageBytes ? std::max(result / 2 / kPageBytes, 1) * kPageBytes : result;
+  };
+}
+
+/// Every other read fails in a way that passes.
+ReadResultFilter passing_error(int errno_value) {
+  return [errno_value, calls = 0](std::int32_t result) mutable {
+    return calls++ % 2 == 0 ? -errno_value : result;
+  };
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Engines, IoEngineContract,
-    ::testing::Values(
-        EngineCase{"Pread1Buffered", [] { return make_pread_engine(1); }, ReadMode::kBuffered},
-        EngineCase{"Pread4Buffered", [] { return make_pread_engine(4); }, ReadMode::kBuffered},
-        EngineCase{"Pread1Direct", [] { return make_pread_engine(1); }, ReadMode::kDirect},
-        EngineCase{"Pread4Direct", [] { return make_pread_engine(4); }, ReadMode::kDirect}),
+    ::testing::Values(EngineCase{"Pread1Buffered", pread_engine(1), ReadMode::kBuffered},
+                      EngineCase{"Pread4Buffered", pread_engine(4), ReadMode::kBuffered},
+                      EngineCase{"Pread1Direct", pread_engine(1), ReadMode::kDirect},
+                      EngineCase{"Pread4Direct", pread_engine(4), ReadMode::kDirect},
+                      EngineCase{"Uring1Buffered", uring_engine(1), ReadMode::kBuffered},
+                      EngineCase{"Uring16Buffered", uring_engine(16), ReadMode::kBuffered},
+                      EngineCase{"Uring1Direct", uring_engine(1), ReadMode::kDirect},
+                      EngineCase{"Uring16Direct", uring_engine(16), ReadMode::kDirect},
+                      EngineCase{"UringHalfReads", uring_engine(4, half_reads), ReadMode::kDirect},
+                      EngineCase{"UringInterrupted",
+                                 uring_engine(4, [] { return passing_error(EINTR); }),
+                                 ReadMode::kDirect},
+                      EngineCase{"UringTryAgain",
+                                 uring_engine(4, [] { return passing_error(EAGAIN); }),
+                                 ReadMode::kBuffered}),
     [](const auto& tested) { return tested.param.name; });
 
 TEST(MakePreadEngine, SaysWhatItIs) {
@@ -307,6 +357,33 @@ TEST(MakePreadEngine, RefusesZeroAndTooManyThreads) {
     EXPECT_EQ(engine.error().code(), ErrorCode::kUsage);
     EXPECT_EQ(engine.error().to_string(),
               std::to_string(count) + " read threads were asked for; 1 to 256 are possible");
+  }
+}
+
+TEST(ParseIoBackend, KnowsThreeNames) {
+  EXPECT_EQ(parse_io_backend("auto"), IoBackend::kAuto);
+  EXPECT_EQ(parse_io_backend("io_uring"), IoBackend::kUring);
+  EXPECT_EQ(parse_io_backend("pread"), IoBackend::kPread);
+  const auto other = parse_io_backend("uring");
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code(), ErrorCode::kUsage);
+  EXPECT_EQ(other.error().to_string(),
+            "there is no I/O engine \"uring\"; engines are auto, io_uring and pread");
+}
+
+TEST(MakeIoEngine, MakesThePreadEngineWhenAskedFor) {
+  const auto engine = make_io_engine({.backend = IoBackend::kPread, .depth = 2});
+  ASSERT_TRUE(engine);
+  EXPECT_EQ((*engine)->description(), "pread x2");
+}
+
+TEST(MakeIoEngine, RefusesZeroAndTooManyReadsInFlight) {
+  for (const IoBackend backend : {IoBackend::kAuto, IoBackend::kUring, IoBackend::kPread}) {
+    for (const std::uint32_t depth : {0U, kReadDepthMax + 1}) {
+      const auto engine = make_io_engine({.backend = backend, .depth = depth});
+      ASSERT_FALSE(engine);
+      EXPECT_EQ(engine.error().code(), ErrorCode::kUsage);
+    }
   }
 }
 

@@ -63,6 +63,17 @@ class File {
   /// With kDirect the length may reach past the end of the file, as long as it is aligned.
   Result<std::uint64_t> read_at(std::uint64_t offset_bytes, std::span<std::byte> target) const;
 
+  /// The failures of reading, for whoever reads from fd() by other means, so that they are worded
+  /// alike.
+  ///
+  /// @return kFailed: the system refused to read `size_bytes` at `offset_bytes`.
+  [[nodiscard]] Error read_refused(int errno_value, std::uint64_t offset_bytes,
+                                   std::uint64_t size_bytes) const;
+  /// @return kCorrupt, reason "truncated": of `size_bytes` at `offset_bytes`, the file only has the
+  ///         first `got_bytes`.
+  [[nodiscard]] Error ends_early(std::uint64_t offset_bytes, std::uint64_t size_bytes,
+                                 std::uint64_t got_bytes) const;
+
  private:
   int fd_ = -1;
   std::filesystem::path path_;
