@@ -5,18 +5,17 @@
 
 namespace trash_panda::runtime {
 
-std::shared_ptr<ExtentRead> ExtentRead::start(IoEngine& engine, const File& file,
-                                              std::uint64_t offset_bytes,
+std::shared_ptr<ExtentRead> ExtentRead::start(IoEngine& engine, const File& file, ExtentPlace place,
                                               std::span<std::byte> target,
                                               const ChunkCallback& on_chunk) {
   auto read = std::make_shared<ExtentRead>();
   // All are counted before the first is queued: chunks come in while others are still queued.
-  read->pending_chunks_ = (target.size() + kReadChunkBytes - 1) / kReadChunkBytes;
-  for (std::uint64_t at = 0; at < target.size(); at += kReadChunkBytes) {
+  read->pending_chunks_ = (target.size() + place.chunk_bytes - 1) / place.chunk_bytes;
+  for (std::uint64_t at = 0; at < target.size(); at += place.chunk_bytes) {
     const std::span<std::byte> chunk =
-        target.subspan(at, std::min(kReadChunkBytes, target.size() - at));
+        target.subspan(at, std::min(place.chunk_bytes, target.size() - at));
     engine.submit({.file = &file,
-                   .offset_bytes = offset_bytes + at,
+                   .offset_bytes = place.offset_bytes + at,
                    .target = chunk,
                    .completion = [read, on_chunk, size_bytes = chunk.size()](Result<void> result) {
                      if (result && on_chunk) {

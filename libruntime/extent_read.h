@@ -11,15 +11,15 @@
 
 #include "trash_panda/base/error.h"
 #include "trash_panda/base/file.h"
-#include "trash_panda/base/units.h"
 #include "trash_panda/runtime/io_engine.h"
 
 namespace trash_panda::runtime {
 
-/// Size of the requests that an extent is read in: large enough that the drive's setup cost
-/// vanishes, small enough that several are in flight for one extent. Measured rates differ little
-/// between 1 and 4 MiB.
-inline constexpr std::uint64_t kReadChunkBytes = 2 * kMiB;
+/// Where an extent lies, and how it is cut.
+struct ExtentPlace {
+  std::uint64_t offset_bytes;  ///< From the start of the file.
+  std::uint64_t chunk_bytes;   ///< Of one read; the last may be shorter.
+};
 
 /// One extent on its way into memory, read in chunks by an IoEngine.
 ///
@@ -34,8 +34,8 @@ class ExtentRead {
   /// @param file          Open until wait() has returned.
   /// @param target        Memory that is left alone until wait() has returned.
   /// @param on_chunk      May be empty.
-  static std::shared_ptr<ExtentRead> start(IoEngine& engine, const File& file,
-                                           std::uint64_t offset_bytes, std::span<std::byte> target,
+  static std::shared_ptr<ExtentRead> start(IoEngine& engine, const File& file, ExtentPlace place,
+                                           std::span<std::byte> target,
                                            const ChunkCallback& on_chunk);
 
   /// Waits until no chunk is in flight any more, and says how it went: the first error, if any.

@@ -104,6 +104,7 @@ Result<void> measure_hardware(const ProbeOptions& options, plan::Hardware& hardw
                                     {.effort = options.effort,
                                      .may_write = options.may_write,
                                      .memory_bytes_max = memory_bytes,
+                                     .io = options.io,
                                      .stop = options.stop},
                                     disk));
     if (disk.read_bytes_per_s) {

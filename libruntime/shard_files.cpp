@@ -1,7 +1,9 @@
 #include "shard_files.h"
 
 #include <cerrno>
+#include <map>
 #include <set>
+#include <sys/stat.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -65,6 +67,7 @@ Result<ShardFiles> ShardFiles::open(const std::filesystem::path& pack,
   ShardFiles shards;
   std::set<std::string> direct;
   std::set<std::string> buffered;
+  std::map<dev_t, std::size_t> drives;
   for (const format::PackedShard& shard : manifest.shards) {
     const std::filesystem::path path = pack / shard.name;
     TP_ASSIGN_OR_RETURN(File file, open_shard(path, shard, manifest.page_bytes));
@@ -77,8 +80,15 @@ Result<ShardFiles> ShardFiles::open(const std::filesystem::path& pack,
                       "costs memory and time; a pack on a local drive is read directly",
                       filesystem, printable(path)));
     }
+    struct stat status = {};
+    if (::fstat(file.fd(), &status) != 0) {
+      return std::unexpected(
+          Error::from_errno(errno, fmt::format("can't stat {}", printable(path))));
+    }
+    shards.drives_.push_back(drives.emplace(status.st_dev, drives.size()).first->second);
     shards.files_.push_back(std::move(file));
   }
+  shards.drive_count_ = drives.size();
   direct.merge(buffered);
   shards.description_ = fmt::format("{}", fmt::join(direct, " and "));
   return shards;

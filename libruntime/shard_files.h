@@ -27,11 +27,17 @@ class ShardFiles {
   /// Same indexes as Manifest::shards. The address is stable for the life of this object, moves
   /// included.
   [[nodiscard]] const File& file(std::size_t shard_index) const { return files_[shard_index]; }
+  [[nodiscard]] std::size_t shard_count() const { return files_.size(); }
+  /// Which drive (strictly, filesystem) a shard lies on, below drive_count().
+  [[nodiscard]] std::size_t drive(std::size_t shard_index) const { return drives_[shard_index]; }
+  [[nodiscard]] std::size_t drive_count() const { return drive_count_; }
   /// Modes and filesystems in force: "direct (ext4)", "direct (ext4) and buffered (9p)".
   [[nodiscard]] const std::string& description() const { return description_; }
 
  private:
   std::vector<File> files_;
+  std::vector<std::size_t> drives_;  ///< By shard.
+  std::size_t drive_count_ = 0;
   std::string description_;
 };
 

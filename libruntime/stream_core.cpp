@@ -89,7 +89,7 @@ Result<void> StreamCore::start_needed(Block& block) {
 
 /// Begins to read what is needed next, as far as slots and the window allow.
 void StreamCore::prefetch() {
-  if (engine_ == nullptr) {
+  if (!reader_) {
     return;
   }
   std::uint64_t ram_on_its_way_bytes = 0;
@@ -236,12 +236,12 @@ void StreamCore::release(std::size_t block_index) {
 }
 
 void StreamCore::close() {
-  std::unique_ptr<IoEngine> engine;
+  std::optional<ExtentReader> reader;
   {
     const std::lock_guard lock(mutex_);
-    engine = std::move(engine_);
+    reader = std::exchange(reader_, std::nullopt);
   }
-  engine.reset();  // Waits for what is in flight, which needs no lock of ours.
+  reader.reset();  // Waits for what is in flight, which needs no lock of ours.
 }
 
 StreamStats StreamCore::stats() const {

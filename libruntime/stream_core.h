@@ -14,7 +14,7 @@
 
 #include "trash_panda/runtime/streamer.h"
 
-#include "extent_read.h"
+#include "extent_reader.h"
 #include "shard_files.h"
 #include "stream_memory.h"
 #include "tensor_layout.h"
@@ -63,9 +63,12 @@ class StreamCore {
   };
 
   Result<void> open_base();
+  Result<std::shared_ptr<ExtentRead>> start_base(const format::PackedExtent& extent);
+  Result<void> place_base(const format::PackedExtent& extent, AlignedBuffer& stored);
   Result<void> open_blocks();
   Result<void> assign_tiers();
   Result<void> take_memory();
+  Result<void> open_reader();
   [[nodiscard]] std::uint64_t lookahead_bytes(std::uint64_t largest_extent_bytes) const;
   void log_summary() const;
   [[nodiscard]] std::shared_ptr<ExtentRead> read_extent(const format::PackedExtent& extent,
@@ -113,7 +116,7 @@ class StreamCore {
   std::atomic<std::uint64_t> read_disk_bytes_ = 0;
 
   /// Last member: destroyed first, so that no read is in flight when memory and files go.
-  std::unique_ptr<IoEngine> engine_;
+  std::optional<ExtentReader> reader_;
 };
 
 }  // namespace trash_panda::runtime

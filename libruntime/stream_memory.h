@@ -41,6 +41,8 @@ class SlotPool {
 
   [[nodiscard]] std::size_t slot_count() const { return slot_count_; }
   [[nodiscard]] std::uint64_t size_bytes() const { return memory_.size_bytes(); }
+  /// All slots.
+  [[nodiscard]] std::span<std::byte> span() const { return memory_.span(); }
   /// A free slot, taken; nothing when all are in use.
   [[nodiscard]] std::optional<std::size_t> take();
   void give_back(std::size_t slot);

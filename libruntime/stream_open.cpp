@@ -46,51 +46,78 @@ Result<std::shared_ptr<StreamCore>> StreamCore::open(const std::filesystem::path
   TP_ASSIGN_OR_RETURN(core->manifest_, format::read_manifest(pack));
   TP_ASSIGN_OR_RETURN(core->options_, resolve_options(core->manifest_, options));
   TP_ASSIGN_OR_RETURN(core->shards_, ShardFiles::open(pack, core->manifest_, options.log));
-  TP_ASSIGN_OR_RETURN(core->engine_, make_pread_engine(options.read_threads));
   TP_RETURN_IF_ERROR(core->open_blocks());
-  TP_RETURN_IF_ERROR(core->open_base());
+  TP_RETURN_IF_ERROR(core->open_reader());
   core->stats_.io_description =
-      fmt::format("{}, {}", core->engine_->description(), core->shards_.description());
+      fmt::format("{}, {}", core->reader_->description(), core->shards_.description());
   core->log_summary();
   if (!core->blocks_.empty()) {
     core->position_ = core->blocks_.size() - 1;  // Block 0 is the next one.
-    core->prefetch();
   }
+  TP_RETURN_IF_ERROR(core->open_base());
+  core->prefetch();
   return core;
 }
 
+/// Reads the extents of the base. Each is queued before the one before it has come in, and the
+/// first blocks behind the last, so that the drive is never without work.
 Result<void> StreamCore::open_base() {
+  std::vector<const PackedExtent*> extents;
   for (const PackedExtent& extent : manifest_.extents) {
-    if (extent.tier != Tier::kBase) {
-      continue;
+    if (extent.tier == Tier::kBase) {
+      extents.push_back(&extent);
     }
-    TP_ASSIGN_OR_RETURN(AlignedBuffer stored, AlignedBuffer::create(extent.stored_bytes));
-    book_.take(stored.size_bytes());
-    const std::span<std::byte> bytes = stored.span().first(extent.stored_bytes);
-    Result<void> read = read_extent(extent, bytes, read_base_bytes_)->wait();
-    if (!read) {
-      return std::unexpected(std::move(read).error().with_context(
-          fmt::format("loading extent \"{}\"", printable(extent.name))));
+  }
+  std::shared_ptr<ExtentRead> next;
+  if (!extents.empty()) {
+    TP_ASSIGN_OR_RETURN(next, start_base(*extents.front()));
+  }
+  for (std::size_t at = 0; at < extents.size(); ++at) {
+    const std::shared_ptr<ExtentRead> read = std::move(next);
+    if (at + 1 < extents.size()) {
+      TP_ASSIGN_OR_RETURN(next, start_base(*extents[at + 1]));
+    } else {
+      prefetch();
     }
-    if (options_.verify == VerifyMode::kFull) {
-      TP_RETURN_IF_ERROR(check_extent(extent, bytes));
+    if (Result<void> done = read->wait(); !done) {
+      return std::unexpected(std::move(done).error().with_context(
+          fmt::format("loading extent \"{}\"", printable(extents[at]->name))));
     }
-    TP_ASSIGN_OR_RETURN(TensorLayout layout,
-                        lay_out_tensors(extent, options_, Unchanged::kInPlace));
-    AlignedBuffer compute;
-    if (layout.compute_bytes > 0) {
-      // Resident for good: what stays as it is moves along, and the stored form is given back.
-      TP_ASSIGN_OR_RETURN(layout, lay_out_tensors(extent, options_, Unchanged::kCopied));
-      TP_ASSIGN_OR_RETURN(compute, AlignedBuffer::create(layout.compute_bytes));
-      book_.take(compute.size_bytes());
-    }
-    std::ranges::move(HostDevice::place(layout, bytes, compute.span()),
-                      std::back_inserter(base_tensors_));
-    if (layout.compute_bytes > 0) {
-      book_.give_back(stored.size_bytes());
-      stored = std::move(compute);
-    }
-    base_memory_.push_back(std::move(stored));
+    TP_RETURN_IF_ERROR(place_base(*extents[at], base_memory_[at]));
+  }
+  return {};
+}
+
+/// Takes memory for an extent of the base, and begins to read it.
+Result<std::shared_ptr<ExtentRead>> StreamCore::start_base(const PackedExtent& extent) {
+  TP_ASSIGN_OR_RETURN(AlignedBuffer stored, AlignedBuffer::create(extent.stored_bytes));
+  book_.take(stored.size_bytes());
+  base_memory_.push_back(std::move(stored));
+  return read_extent(extent, base_memory_.back().span().first(extent.stored_bytes),
+                     read_base_bytes_);
+}
+
+/// Makes the tensors of an extent that has come in.
+///
+/// @param stored  Its memory, replaced where tensors are expanded.
+Result<void> StreamCore::place_base(const PackedExtent& extent, AlignedBuffer& stored) {
+  const std::span<std::byte> bytes = stored.span().first(extent.stored_bytes);
+  if (options_.verify == VerifyMode::kFull) {
+    TP_RETURN_IF_ERROR(check_extent(extent, bytes));
+  }
+  TP_ASSIGN_OR_RETURN(TensorLayout layout, lay_out_tensors(extent, options_, Unchanged::kInPlace));
+  AlignedBuffer compute;
+  if (layout.compute_bytes > 0) {
+    // Resident for good: what stays as it is moves along, and the stored form is given back.
+    TP_ASSIGN_OR_RETURN(layout, lay_out_tensors(extent, options_, Unchanged::kCopied));
+    TP_ASSIGN_OR_RETURN(compute, AlignedBuffer::create(layout.compute_bytes));
+    book_.take(compute.size_bytes());
+  }
+  std::ranges::move(HostDevice::place(layout, bytes, compute.span()),
+                    std::back_inserter(base_tensors_));
+  if (layout.compute_bytes > 0) {
+    book_.give_back(stored.size_bytes());
+    stored = std::move(compute);
   }
   return {};
 }
@@ -174,6 +201,22 @@ Result<void> StreamCore::take_memory() {
   return compute_bytes == 0 ? Result<void>() : compute_->reserve(book_);
 }
 
+Result<void> StreamCore::open_reader() {
+  ExtentReaderOptions reading = {.backend = options_.io,
+                                 .depth = options_.read_depth,
+                                 .request_bytes = options_.read_request_bytes,
+                                 .slots = slots_.span(),
+                                 .is_hot = std::vector<bool>(shards_.shard_count()),
+                                 .log = options_.log};
+  for (const Block& block : blocks_) {
+    if (block.tier == Tier::kDisk) {
+      reading.is_hot[block.extent->shard_index] = true;
+    }
+  }
+  TP_ASSIGN_OR_RETURN(reader_, ExtentReader::create(shards_, reading));
+  return {};
+}
+
 std::uint64_t StreamCore::lookahead_bytes(std::uint64_t largest_extent_bytes) const {
   if (options_.lookahead_bytes) {
     return *options_.lookahead_bytes;
@@ -201,8 +244,8 @@ void StreamCore::log_summary() const {
 std::shared_ptr<ExtentRead> StreamCore::read_extent(const PackedExtent& extent,
                                                     std::span<std::byte> target,
                                                     std::atomic<std::uint64_t>& counter) {
-  return ExtentRead::start(*engine_, shards_.file(extent.shard_index), extent.offset_bytes, target,
-                           [&counter](std::uint64_t chunk_bytes) { counter += chunk_bytes; });
+  return reader_->start(extent, target,
+                        [&counter](std::uint64_t chunk_bytes) { counter += chunk_bytes; });
 }
 
 Result<void> StreamCore::check_extent(const PackedExtent& extent,

@@ -15,6 +15,7 @@
 #include "trash_panda/runtime/probe.h"
 
 #include "commands.h"
+#include "environment.h"
 #include "hardware_cache.h"
 #include "hardware_report.h"
 #include "model_input.h"
@@ -102,10 +103,12 @@ Result<void> select_gpus(const Setting& setting, plan::Hardware& hardware) {
 
 Result<void> measure(const HwreportOptions& options, const std::filesystem::path& cache,
                      plan::Hardware& hardware, Console& console) {
+  TP_ASSIGN_OR_RETURN(const runtime::IoBackend io, io_backend());
   const InterruptScope interrupts;
   ProgressBar progress(console, "measuring");
   TP_RETURN_IF_ERROR(runtime::measure_hardware(
       {.effort = options.full ? runtime::ProbeEffort::kFull : runtime::ProbeEffort::kQuick,
+       .io = io,
        .on_step =
            [&](std::string_view step) { progress.set_title(fmt::format("measuring {}", step)); },
        .stop = stop_flag()},

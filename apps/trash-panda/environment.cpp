@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -17,10 +18,12 @@ namespace {
 
 constexpr std::string_view kPrefix = "TRASH_PANDA_";
 
-/// Read by the Python package only: right in one shell together with ours.
-constexpr std::array<std::string_view, 4> kPythonVariables = {
-    "TRASH_PANDA_PINNED_BUFFERS", "TRASH_PANDA_BLOCKS_IN_FLIGHT", "TRASH_PANDA_PROFILE",
-    "TRASH_PANDA_LOG"};
+constexpr const char* kIoVariable = "TRASH_PANDA_IO";
+/// That stand for no option. All but the first are read by the Python package only: right in one
+/// shell together with ours.
+constexpr std::array<std::string_view, 5> kOtherVariables = {
+    kIoVariable, "TRASH_PANDA_PINNED_BUFFERS", "TRASH_PANDA_BLOCKS_IN_FLIGHT",
+    "TRASH_PANDA_PROFILE", "TRASH_PANDA_LOG"};
 
 }  // namespace
 
@@ -39,8 +42,17 @@ format::HubCacheEnvironment hub_cache_environment() {
           .home = environment_value("HOME")};
 }
 
+Result<runtime::IoBackend> io_backend() {
+  const std::string value = environment_value(kIoVariable);
+  if (value.empty()) {
+    return runtime::IoBackend::kAuto;
+  }
+  Result<runtime::IoBackend> backend = runtime::parse_io_backend(value);
+  return backend ? backend : std::unexpected(std::move(backend).error().with_context(kIoVariable));
+}
+
 std::vector<std::string> unknown_variables(const CommandDescriptions& commands) {
-  std::vector<std::string_view> known(kPythonVariables.begin(), kPythonVariables.end());
+  std::vector<std::string_view> known(kOtherVariables.begin(), kOtherVariables.end());
   for (const CommandDescription& command : commands) {
     for (const OptionDescription& option : command.options) {
       if (!option.environment.empty()) {

@@ -12,6 +12,7 @@
 #include "trash_panda/base/units.h"
 #include "trash_panda/runtime/probe.h"
 
+#include "environment.h"
 #include "hardware_cache.h"
 #include "progress_bar.h"
 #include "signals.h"
@@ -33,6 +34,7 @@ bool is_measured(const plan::Hardware& hardware) {
 }
 
 Result<void> measure_for_plan(ProbeMode mode, plan::Hardware& hardware, Console& console) {
+  TP_ASSIGN_OR_RETURN(const runtime::IoBackend io, io_backend());
   const auto start = std::chrono::steady_clock::now();
   {
     const InterruptScope interrupts;
@@ -41,6 +43,7 @@ Result<void> measure_for_plan(ProbeMode mode, plan::Hardware& hardware, Console&
         {.effort = mode == ProbeMode::kForce ? runtime::ProbeEffort::kQuick
                                              : runtime::ProbeEffort::kBrief,
          .may_write = false,
+         .io = io,
          .on_step =
              [&](std::string_view step) { progress.set_title(fmt::format("measuring {}", step)); },
          .stop = stop_flag()},

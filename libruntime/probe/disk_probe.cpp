@@ -221,8 +221,9 @@ void add_note(plan::DiskInfo& disk, std::string_view text) {
 Result<void> measure_sample(const DiskSample& sample, const DiskProbeOptions& options,
                             plan::DiskInfo& disk) {
   const EffortPlan& effort = effort_plan(options.effort);
-  TP_ASSIGN_OR_RETURN(ReadTrials trials,
-                      ReadTrials::create(effort.depths, options.memory_bytes_max));
+  TP_ASSIGN_OR_RETURN(
+      ReadTrials trials,
+      ReadTrials::create(options.io, std::ranges::max(effort.depths), options.memory_bytes_max));
   DiskMeasurement measurement(sample, options, std::move(trials));
   disk.sample = sample.kind;
   disk.reads_direct = sample.direct.mode() == ReadMode::kDirect;

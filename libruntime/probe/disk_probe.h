@@ -7,6 +7,7 @@
 #include "trash_panda/base/error.h"
 #include "trash_panda/base/progress.h"
 #include "trash_panda/plan/hardware.h"
+#include "trash_panda/runtime/io_engine.h"
 #include "trash_panda/runtime/probe.h"
 
 namespace trash_panda::runtime {
@@ -19,6 +20,7 @@ struct DiskProbeOptions {
   ProbeEffort effort = ProbeEffort::kQuick;
   bool may_write = true;               ///< A test file, where there is no checkpoint to read.
   std::uint64_t memory_bytes_max = 0;  ///< For requests in flight.
+  IoBackend io = IoBackend::kAuto;     ///< As StreamOptions::io.
   StopFlag stop = nullptr;
 };
 

@@ -117,30 +117,28 @@ std::uint64_t ReadArea::take(std::uint64_t request_bytes) {
   return offset_bytes;
 }
 
-Result<ReadTrials> ReadTrials::create(std::span<const std::uint32_t> depths,
+Result<ReadTrials> ReadTrials::create(IoBackend backend, std::uint32_t depth_max,
                                       std::uint64_t in_flight_bytes_max) {
   ReadTrials trials;
+  trials.depth_max_ = depth_max;
   TP_ASSIGN_OR_RETURN(trials.buffer_, AlignedBuffer::create(in_flight_bytes_max));
   // Touched once: page faults are no part of a disk's speed.
   std::memset(trials.buffer_.data(), 1, trials.buffer_.size_bytes());
-  for (const std::uint32_t depth : depths) {
-    TP_ASSIGN_OR_RETURN(std::unique_ptr<IoEngine> engine, make_pread_engine(depth));
-    trials.engines_.push_back({.depth = depth, .engine = std::move(engine)});
-  }
+  TP_ASSIGN_OR_RETURN(
+      trials.engine_,
+      make_io_engine({.backend = backend, .depth = depth_max, .memory = {trials.buffer_.span()}}));
   return trials;
 }
 
 Result<double> ReadTrials::read_rate(const File& file, ReadArea& area, const ReadSetting& setting,
                                      std::chrono::duration<double> duration, StopFlag stop) {
-  TP_ASSERT(setting.in_flight_bytes() <= buffer_.size_bytes());
-  const auto found = std::ranges::find(engines_, setting.depth, &Engine::depth);
-  TP_ASSERT(found != engines_.end());
+  TP_ASSERT(setting.depth <= depth_max_ && setting.in_flight_bytes() <= buffer_.size_bytes());
   if (is_stopped(stop)) {
     return std::unexpected(measuring_stopped());
   }
   const auto deadline =
       TrialClock::now() + std::chrono::duration_cast<TrialClock::duration>(duration);
-  return Trial(file, area, setting, *found->engine, deadline, stop).run(buffer_.span());
+  return Trial(file, area, setting, *engine_, deadline, stop).run(buffer_.span());
 }
 
 Result<std::vector<std::uint64_t>> read_latencies_ns(const File& file, std::uint64_t area_bytes,

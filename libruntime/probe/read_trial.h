@@ -1,10 +1,8 @@
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "trash_panda/base/aligned_buffer.h"
@@ -44,28 +42,26 @@ class ReadArea {
 
 /// Reads one file in several settings, through the engine that streaming uses.
 ///
-/// Not thread-safe. Holds `in_flight_bytes_max` of memory and the engines' threads.
+/// Not thread-safe. Holds `in_flight_bytes_max` of memory and the engine.
 class ReadTrials {
  public:
-  static Result<ReadTrials> create(std::span<const std::uint32_t> depths,
+  /// @param backend    As StreamOptions::io.
+  /// @param depth_max  Of the trials.
+  static Result<ReadTrials> create(IoBackend backend, std::uint32_t depth_max,
                                    std::uint64_t in_flight_bytes_max);
 
   /// Reads for about `duration`, at least one request per place of the queue.
   ///
-  /// @param setting  Its depth is one of create()'s, its bytes in flight no more than there.
+  /// @param setting  Its depth and bytes in flight are no more than create() was told.
   /// @return Bytes per second, from the first request to the last completion.
   /// @retval kInterrupted  `stop` was set.
   Result<double> read_rate(const File& file, ReadArea& area, const ReadSetting& setting,
                            std::chrono::duration<double> duration, StopFlag stop);
 
  private:
-  struct Engine {
-    std::uint32_t depth = 0;
-    std::unique_ptr<IoEngine> engine;
-  };
-
+  std::uint32_t depth_max_ = 0;
   AlignedBuffer buffer_;
-  std::vector<Engine> engines_;
+  std::unique_ptr<IoEngine> engine_;  ///< Destroyed before the memory that it knows.
 };
 
 /// Times single small reads at random places, one after the other.

@@ -38,4 +38,11 @@ runtime::VerifyMode verify_argument(std::string_view name) {
   refuse("verify", name, "headers, full");
 }
 
+runtime::IoBackend io_argument(std::string_view name) {
+  if (const auto backend = runtime::parse_io_backend(name)) {
+    return *backend;
+  }
+  refuse("TRASH_PANDA_IO", name, "auto, io_uring, pread");
+}
+
 }  // namespace trash_panda::python

@@ -14,5 +14,7 @@ namespace trash_panda::python {
 [[nodiscard]] format::Tier tier_argument(std::string_view name);
 /// "headers" or "full". @throws NativeError (kUsage) for any other text.
 [[nodiscard]] runtime::VerifyMode verify_argument(std::string_view name);
+/// "auto", "io_uring" or "pread". @throws NativeError (kUsage) for any other text.
+[[nodiscard]] runtime::IoBackend io_argument(std::string_view name);
 
 }  // namespace trash_panda::python

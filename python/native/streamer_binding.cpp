@@ -171,7 +171,7 @@ StreamOptions make_options(const std::optional<std::string>& compute_dtype,
                            const std::map<std::string, std::string>& dtype_overrides,
                            const std::string& verify, std::optional<std::uint64_t> lookahead_bytes,
                            const std::optional<std::vector<std::string>>& tiers,
-                           unsigned read_threads) {
+                           const std::string& io) {
   StreamOptions options;
   if (compute_dtype) {
     options.compute_dtype = dtype_argument(*compute_dtype);
@@ -187,7 +187,7 @@ StreamOptions make_options(const std::optional<std::string>& compute_dtype,
       options.tiers->push_back(tier_argument(tier));
     }
   }
-  options.read_threads = read_threads;
+  options.io = io_argument(io);
   return options;
 }
 
@@ -195,9 +195,9 @@ std::unique_ptr<SharedStreamer> open_streamer(
     const std::filesystem::path& pack, const std::optional<std::string>& compute_dtype,
     const std::map<std::string, std::string>& dtype_overrides, const std::string& verify,
     std::optional<std::uint64_t> lookahead_bytes,
-    const std::optional<std::vector<std::string>>& tiers, unsigned read_threads) {
+    const std::optional<std::vector<std::string>>& tiers, const std::string& io) {
   StreamOptions options =
-      make_options(compute_dtype, dtype_overrides, verify, lookahead_bytes, tiers, read_threads);
+      make_options(compute_dtype, dtype_overrides, verify, lookahead_bytes, tiers, io);
   auto log = std::make_shared<LogQueue>();
   options.log = log->logger();
   auto streamer = [&] {
@@ -233,7 +233,7 @@ void bind_streamer(nb::module_& module) {
                   nb::arg("compute_dtype") = nb::none(),
                   nb::arg("dtype_overrides") = std::map<std::string, std::string>(),
                   nb::arg("verify") = "headers", nb::arg("lookahead_bytes") = nb::none(),
-                  nb::arg("tiers") = nb::none(), nb::arg("read_threads") = 4U)
+                  nb::arg("tiers") = nb::none(), nb::arg("io") = "auto")
       .def_prop_ro("block_count", &SharedStreamer::block_count)
       .def_prop_ro("forked", &SharedStreamer::forked)
       .def("base",

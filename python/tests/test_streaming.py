@@ -129,3 +129,24 @@ def test_two_models_alternate(pack: Path, resident: nn.Module) -> None:
         for _ in range(2):
             assert_bit_equal(first(tokens()), resident(tokens()))
             assert_bit_equal(second(tokens()), resident(tokens()))
+
+
+@pytest.mark.parametrize("io", ["auto", "pread"])
+def test_environment_chooses_how_shards_are_read(
+    monkeypatch: pytest.MonkeyPatch, pack: Path, resident: nn.Module, io: str
+) -> None:
+    monkeypatch.setenv("TRASH_PANDA_IO", io)
+    model = on_meta(Tower)
+    with trash_panda.load(pack, model) as offloaded:
+        assert_bit_equal(model(tokens()), resident(tokens()))
+        assert offloaded.stats()["io_description"].startswith(
+            "pread" if io == "pread" else ("io_uring", "pread")
+        )
+
+
+def test_environment_that_names_no_engine_is_refused(
+    monkeypatch: pytest.MonkeyPatch, pack: Path
+) -> None:
+    monkeypatch.setenv("TRASH_PANDA_IO", "mmap")
+    with pytest.raises(trash_panda.TrashPandaError, match='TRASH_PANDA_IO is "mmap"'):
+        trash_panda.load(pack, on_meta(Tower))

@@ -34,7 +34,7 @@ class ReadTrialsTest : public ::testing::Test {
   ReadTrialsTest() { write_text(folder_ / "data", std::string(3 * kMiB, 'x')); }
 
   TempDir folder_;
-  ReadTrials trials_ = must(ReadTrials::create(kTestDepths, 4 * kMiB));
+  ReadTrials trials_ = must(ReadTrials::create(IoBackend::kAuto, 4, 4 * kMiB));
 };
 
 TEST_F(ReadTrialsTest, GivesARateForEachSetting) {

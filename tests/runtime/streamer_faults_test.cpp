@@ -24,6 +24,7 @@ using format::Tier;
 using ::testing::HasSubstr;
 using trash_panda::testing::must;
 using trash_panda::testing::read_text;
+using trash_panda::testing::stream_options;
 using trash_panda::testing::StreamPack;
 using trash_panda::testing::write_text;
 
@@ -31,7 +32,7 @@ constexpr Tier kD = Tier::kDisk;
 constexpr Tier kR = Tier::kRam;
 
 StreamOptions full_verification() {
-  StreamOptions options;
+  StreamOptions options = stream_options();
   options.verify = VerifyMode::kFull;
   return options;
 }
@@ -100,7 +101,7 @@ TEST(StreamerFaults, WithoutFullVerificationExtentsAreNotChecked) {
   const StreamPack pack({.tiers = {kD}});
   const format::PackedExtent& extent = pack.extent("layers.0");
   pack.flip_bit(extent, extent.stored_bytes - 1);
-  Streamer streamer = must(Streamer::open(pack.path(), {}));
+  Streamer streamer = must(Streamer::open(pack.path(), stream_options()));
   expect_intact(pack, streamer, 0);
 }
 
@@ -111,7 +112,7 @@ TEST(StreamerFaults, FlippedBitInTheBaseIsFoundAtOpen) {
   ASSERT_FALSE(streamer);
   EXPECT_EQ(streamer.error().code(), ErrorCode::kMismatch);
   EXPECT_THAT(streamer.error().message(), HasSubstr("extent \"base\" of "));
-  EXPECT_TRUE(Streamer::open(pack.path(), {}));
+  EXPECT_TRUE(Streamer::open(pack.path(), stream_options()));
 }
 
 TEST(StreamerFaults, FlippedBitInAHeaderIsFoundAtOpenInBothModes) {
@@ -119,7 +120,7 @@ TEST(StreamerFaults, FlippedBitInAHeaderIsFoundAtOpenInBothModes) {
   const format::PackedExtent& extent = pack.extent("layers.0");
   pack.flip_bit(extent, std::uint64_t{0} - extent.offset_bytes + 9);  // Byte 9 of the file.
   for (const VerifyMode mode : {VerifyMode::kHeaders, VerifyMode::kFull}) {
-    StreamOptions options;
+    StreamOptions options = stream_options();
     options.verify = mode;
     const Result<Streamer> streamer = Streamer::open(pack.path(), options);
     ASSERT_FALSE(streamer);
@@ -133,7 +134,7 @@ TEST(StreamerFaults, ShardTruncatedAfterOpeningFailsEachBlockAndRecovers) {
   const StreamPack pack({.tiers = {kD, kD, kD, kD, kD, kD}});
   const std::filesystem::path shard = pack.shard_path(pack.extent("layers.0"));
   const std::string whole = read_text(shard);
-  StreamOptions options;
+  StreamOptions options = stream_options();
   options.lookahead_bytes = 1;
   options.compute_dtype = Dtype::kBf16;
   Streamer streamer = must(Streamer::open(pack.path(), options));
@@ -166,15 +167,16 @@ TEST(StreamerFaults, ShardTruncatedAfterOpeningFailsEachBlockAndRecovers) {
 
 TEST(StreamerFaults, MissingPackAndMissingShard) {
   const StreamPack pack({.tiers = {kD}});
-  EXPECT_EQ(Streamer::open(pack.path() / "nowhere", {}).error().code(), ErrorCode::kMissing);
+  EXPECT_EQ(Streamer::open(pack.path() / "nowhere", stream_options()).error().code(),
+            ErrorCode::kMissing);
   std::filesystem::remove(pack.shard_path(pack.extent("layers.0")));
-  EXPECT_EQ(Streamer::open(pack.path(), {}).error().code(), ErrorCode::kCorrupt);
+  EXPECT_EQ(Streamer::open(pack.path(), stream_options()).error().code(), ErrorCode::kCorrupt);
 }
 
 TEST(StreamerFaults, DestroyingWithReadsInFlight) {
   const StreamPack pack({.tiers = {kD, kD, kR, kD, kR}, .extra_bytes_of_block_1 = 20'000'000});
   for (int round = 0; round < 20; ++round) {
-    Streamer streamer = must(Streamer::open(pack.path(), {}));
+    Streamer streamer = must(Streamer::open(pack.path(), stream_options()));
     if (round % 3 == 1) {
       must(streamer.acquire(0));
     }
@@ -188,7 +190,7 @@ TEST(StreamerFaults, LeaseOutlivesItsStreamer) {
   const StreamPack pack({.tiers = {kD, kD}});
   BlockLease lease;
   {
-    Streamer streamer = must(Streamer::open(pack.path(), {}));
+    Streamer streamer = must(Streamer::open(pack.path(), stream_options()));
     lease = must(streamer.acquire(0));
   }
   const std::string name = "layers.0.attention.weight";
@@ -199,7 +201,7 @@ TEST(StreamerFaults, LeaseOutlivesItsStreamer) {
 
 TEST(StreamerFaults, MovingAStreamerKeepsItsLeases) {
   const StreamPack pack({.tiers = {kD, kD}});
-  Streamer first = must(Streamer::open(pack.path(), {}));
+  Streamer first = must(Streamer::open(pack.path(), stream_options()));
   const BlockLease lease = must(first.acquire(0));
   Streamer second = std::move(first);
   expect_intact(pack, second, 1);
@@ -209,7 +211,7 @@ TEST(StreamerFaults, MovingAStreamerKeepsItsLeases) {
 
 TEST(StreamerFaults, LeasesEndOnOtherThreads) {
   const StreamPack pack({.tiers = {kD, kR, kD, kD, kD, kR}});
-  StreamOptions options;
+  StreamOptions options = stream_options();
   options.compute_dtype = Dtype::kBf16;
   options.lookahead_bytes = 3 * pack.extent("layers.0").stored_bytes;
   Streamer streamer = must(Streamer::open(pack.path(), options));

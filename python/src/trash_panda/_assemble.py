@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -59,6 +60,7 @@ def assemble(
         verify=verify,
         lookahead_bytes=lookahead_bytes,
         tiers=tiers,
+        io=os.environ.get("TRASH_PANDA_IO") or "auto",
     )
     if earlier is not None:
         earlier.remove_hooks()

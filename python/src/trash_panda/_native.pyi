@@ -78,7 +78,7 @@ class Streamer:
         verify: str = "headers",
         lookahead_bytes: int | None = None,
         tiers: Sequence[str] | None = None,
-        read_threads: int = 4,
+        io: str = "auto",
     ) -> Streamer: ...
     @property
     def block_count(self) -> int: ...

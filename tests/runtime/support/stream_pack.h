@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -15,6 +16,7 @@
 #include "trash_panda/format/pack_writer.h"
 #include "trash_panda/format/weights.h"
 #include "trash_panda/plan/plan_toml.h"
+#include "trash_panda/runtime/streamer.h"
 
 #include "format/support/checkpoint_builder.h"
 #include "format/support/sample_pack.h"
@@ -29,6 +31,16 @@ struct ExpectedTensor {
 
   bool operator==(const ExpectedTensor&) const = default;
 };
+
+/// Default options, read through the backend of TP_TEST_IO, where that is set: the tests run once
+/// for each.
+inline runtime::StreamOptions stream_options() {
+  runtime::StreamOptions options;
+  if (const char* backend = std::getenv("TP_TEST_IO"); backend != nullptr) {
+    options.io = must(runtime::parse_io_backend(backend));
+  }
+  return options;
+}
 
 /// A pack of blocks that hold every kind of tensor, and what streaming it must give.
 ///

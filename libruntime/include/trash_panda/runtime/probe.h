@@ -9,6 +9,7 @@
 #include "trash_panda/base/error.h"
 #include "trash_panda/base/progress.h"
 #include "trash_panda/plan/hardware.h"
+#include "trash_panda/runtime/io_engine.h"
 
 namespace trash_panda::runtime {
 
@@ -36,6 +37,8 @@ struct ProbeOptions {
   /// Whether a path without a checkpoint gets a temporary file to read. It has no name, so that it
   /// disappears whatever happens.
   bool may_write = true;
+  /// As StreamOptions::io: what reads disks here is what streams later.
+  IoBackend io = IoBackend::kAuto;
   /// Called with what is measured next, such as "disk /data". May be empty.
   std::function<void(std::string_view step)> on_step = {};
   StopFlag stop = nullptr;

@@ -12,8 +12,10 @@
 
 #include "trash_panda/base/error.h"
 #include "trash_panda/base/log.h"
+#include "trash_panda/base/units.h"
 #include "trash_panda/format/manifest.h"
 #include "trash_panda/plan/plan.h"
+#include "trash_panda/runtime/io_engine.h"
 
 namespace trash_panda::runtime {
 
@@ -36,7 +38,13 @@ struct StreamOptions {
   /// Tier of each block (gpu, ram or disk); nothing: as the manifest says. Same length and order as
   /// the blocks.
   std::optional<std::vector<format::Tier>> tiers;
-  unsigned read_threads = 4;
+  /// How shards are read; stats().io_description says what is in force.
+  IoBackend io = IoBackend::kAuto;
+  /// Reads in flight for each drive, 1 to kReadDepthMax.
+  std::uint32_t read_depth = 4;
+  /// Bytes of one read, 64 KiB to 64 MiB in steps of 64 KiB: large enough that the drive's setup
+  /// cost vanishes, small enough that several are in flight for one block.
+  std::uint64_t read_request_bytes = 2 * kMiB;
   Logger log = silent_logger();
 };
 
@@ -61,7 +69,7 @@ struct StreamStats {
   std::uint64_t wait_ns = 0;                  ///< Time that acquire() waited for reads.
   std::uint64_t weight_memory_bytes = 0;      ///< Booked now: base, RAM tier, slots.
   std::uint64_t weight_memory_bytes_max = 0;  ///< The most that was ever booked.
-  std::string io_description;  ///< Engine and mode in force: "pread x4, direct (ext4)".
+  std::string io_description;  ///< Engine and mode in force: "io_uring x4, direct (ext4)".
 };
 
 class StreamCore;
@@ -112,7 +120,8 @@ class Streamer {
   /// @retval kMissing   `pack` is no pack.
   /// @retval kCorrupt   Manifest or shards are damaged.
   /// @retval kMismatch  A shard's header differs from its checksum, or a base extent (kFull).
-  /// @retval kUsage     An option is wrong: tiers, dtypes, thread count.
+  /// @retval kUsage     An option is wrong: tiers, dtypes, how to read.
+  /// @retval kDevice    The I/O backend that was asked for is refused.
   /// @retval kFailed    The system refused memory or threads, or a read failed.
   static Result<Streamer> open(const std::filesystem::path& pack, const StreamOptions& options);
 
