@@ -105,6 +105,13 @@ def _manifest() -> Iterator[bytes]:
         yield path.read_bytes()
 
 
+def _exponent_code() -> Iterator[bytes]:
+    for path in sorted(FORMAT_TESTS.glob("golden/exponent_code*/*.coded")):
+        yield bytes([path.name.startswith("f32")]) + path.read_bytes()
+    bf16 = (FORMAT_TESTS / "golden/exponent_code/bf16_two_tiles.raw").read_bytes()
+    yield b"\0" + bf16[: BYTES_MAX - 1]
+
+
 def _hardware_json() -> Iterator[bytes]:
     yield b""  # All of them are in seeds/.
 
@@ -163,6 +170,7 @@ def _zip_directory() -> Iterator[bytes]:
 
 MAKERS = {
     "checkpoint": _checkpoint,
+    "exponent_code": _exponent_code,
     "gguf_header": _gguf_header,
     "hardware_json": _hardware_json,
     "index": _index,
