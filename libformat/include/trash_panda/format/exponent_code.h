@@ -58,7 +58,7 @@ struct ExponentImplementation {
 Result<const ExponentImplementation*> find_exponent_implementation(std::string_view name);
 
 /// Whether arrays of that dtype have an exponent code: kBf16 and kF32. All functions below expect
-/// such a dtype. (F16 would shrink by 12 % only: five bits of exponent leave little to gain.)
+/// such a dtype. (F16 is left out: with fewer bits of exponent it would take 0.868 of its bytes.)
 [[nodiscard]] bool has_exponent_code(Dtype dtype);
 
 /// The most bytes that `element_count` elements take when coded: their raw bytes, and for each
