@@ -1,6 +1,8 @@
 #include "trash_panda/plan/block_groups.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -19,7 +21,7 @@ namespace {
 /// nested inside a block (experts, attention lists of a UNet level) belongs to it.
 class GroupFinder {
  public:
-  GroupFinder(const NameTree& tree, std::span<const format::TensorRecord> tensors)
+  GroupFinder(NameTree& tree, std::span<const format::TensorRecord> tensors)
       : tree_(tree), tensors_(tensors) {}
 
   enum class Members { kBlocks, kEqualLayers };
@@ -31,9 +33,11 @@ class GroupFinder {
     if (found) {
       add_group(at, members);
     }
-    std::vector<NodeId> rest = tree_.children(at);
-    if (found) {
-      std::erase_if(rest, [this](NodeId child) { return tree_.node(child).is_number; });
+    std::vector<NodeId> rest;
+    for (const NodeId child : tree_.children(at)) {
+      if (!found || !tree_.node(child).is_number) {
+        rest.push_back(child);
+      }
     }
     // Stable: without words that tell, the order of the file stays.
     std::ranges::stable_sort(
@@ -52,7 +56,8 @@ class GroupFinder {
     for (const NodeId member : members) {
       Block block;
       block.name = tree_.node(member).path;
-      block.tensors = tree_.tensors_below(member);
+      const std::span<const std::uint32_t> tensors = tree_.tensors_below(member);
+      block.tensors.assign(tensors.begin(), tensors.end());
       for (const std::size_t index : block.tensors) {
         block.stored_bytes += tensors_[index].size_bytes;
       }
@@ -64,12 +69,12 @@ class GroupFinder {
   [[nodiscard]] std::vector<BlockGroup>& groups() { return groups_; }
 
  private:
-  const NameTree& tree_;
+  NameTree& tree_;
   std::span<const format::TensorRecord> tensors_;
   std::vector<BlockGroup> groups_;
 };
 
-Error unknown_prefix(const NameTree& tree, std::string_view prefix,
+Error unknown_prefix(NameTree& tree, std::string_view prefix,
                      std::span<const format::TensorRecord> tensors) {
   GroupFinder finder(tree, tensors);
   finder.search(tree.root(), GroupFinder::Members::kBlocks);
@@ -82,7 +87,7 @@ Error unknown_prefix(const NameTree& tree, std::string_view prefix,
       .with_hint(found.empty() ? "" : fmt::format("groups found by themselves: {}", found));
 }
 
-Result<void> add_named_groups(GroupFinder& finder, const NameTree& tree,
+Result<void> add_named_groups(GroupFinder& finder, NameTree& tree,
                               std::span<const format::TensorRecord> tensors,
                               const std::vector<std::string>& prefixes) {
   for (const std::string& given : prefixes) {
@@ -105,7 +110,7 @@ Result<void> add_named_groups(GroupFinder& finder, const NameTree& tree,
 
 Result<BlockMap> find_blocks(std::span<const format::TensorRecord> tensors,
                              const BlockOptions& options) {
-  const NameTree tree(tensors);
+  NameTree tree(tensors);
   GroupFinder finder(tree, tensors);
   if (!options.groups.empty()) {
     TP_RETURN_IF_ERROR(add_named_groups(finder, tree, tensors, options.groups));

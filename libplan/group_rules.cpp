@@ -28,9 +28,8 @@ bool is_parameter(const NameTree::Node& node) {
   return node.tensor != NameTree::kNoTensor;
 }
 
-void collect_paths(const NameTree& tree, NodeId at, std::uint64_t seed, Structure& paths) {
-  for (NodeId child = tree.node(at).first_child; child != kNoNode;
-       child = tree.node(child).next_sibling) {
+void collect_paths(NameTree& tree, NodeId at, std::uint64_t seed, Structure& paths) {
+  for (const NodeId child : tree.children(at)) {
     const std::uint64_t path = combine(seed, tree.node(child).structure_hash());
     if (is_parameter(tree.node(child))) {
       paths.push_back(path);
@@ -40,7 +39,7 @@ void collect_paths(const NameTree& tree, NodeId at, std::uint64_t seed, Structur
   }
 }
 
-Structure structure_of(const NameTree& tree, NodeId member) {
+Structure structure_of(NameTree& tree, NodeId member) {
   Structure paths;
   collect_paths(tree, member, 0, paths);
   std::ranges::sort(paths);
@@ -50,14 +49,9 @@ Structure structure_of(const NameTree& tree, NodeId member) {
 }
 
 /// Whether a module comes between the member's number and its parameters.
-bool is_composite(const NameTree& tree, NodeId member) {
-  for (NodeId child = tree.node(member).first_child; child != kNoNode;
-       child = tree.node(child).next_sibling) {
-    if (!is_parameter(tree.node(child))) {
-      return true;
-    }
-  }
-  return false;
+bool is_composite(NameTree& tree, NodeId member) {
+  return std::ranges::any_of(tree.children(member),
+                             [&](NodeId child) { return !is_parameter(tree.node(child)); });
 }
 
 bool resemble(const Structure& one, const Structure& other) {
@@ -76,15 +70,19 @@ bool resemble(const Structure& one, const Structure& other) {
 
 }  // namespace
 
-bool are_blocks(const NameTree& tree, std::span<const NodeId> members) {
+bool are_blocks(NameTree& tree, std::span<const NodeId> members) {
   if (members.size() < 2) {
     return false;
   }
   std::map<Structure, std::size_t> kinds;
-  for (const NodeId member : members) {
-    if (is_composite(tree, member)) {
-      ++kinds[structure_of(tree, member)];
+  std::size_t simple = 0;
+  std::size_t* count = nullptr;  // Of those like the member before.
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    // Most repeat the one before name by name, and need no look into them.
+    if (i == 0 || !tree.have_same_names(members[i - 1], members[i])) {
+      count = is_composite(tree, members[i]) ? &kinds[structure_of(tree, members[i])] : &simple;
     }
+    ++*count;
   }
   std::size_t alike = 0;
   for (auto kind = kinds.begin(); kind != kinds.end(); ++kind) {
@@ -99,7 +97,7 @@ bool are_blocks(const NameTree& tree, std::span<const NodeId> members) {
   return alike >= 2 && 2 * alike >= members.size();
 }
 
-bool are_equal_layers(const NameTree& tree, std::span<const NodeId> members,
+bool are_equal_layers(NameTree& tree, std::span<const NodeId> members,
                       std::span<const format::TensorRecord> tensors) {
   if (members.size() < 3) {
     return false;
@@ -108,8 +106,7 @@ bool are_equal_layers(const NameTree& tree, std::span<const NodeId> members,
   std::size_t count_max = 0;
   for (const NodeId member : members) {
     std::vector<std::uint64_t> parameters;
-    for (NodeId child = tree.node(member).first_child; child != kNoNode;
-         child = tree.node(child).next_sibling) {
+    for (const NodeId child : tree.children(member)) {
       if (!is_parameter(tree.node(child))) {
         return false;
       }

@@ -20,12 +20,12 @@ namespace trash_panda::plan {
 ///   inside a name aside. So levels of a UNet with and without attention are alike, first and last
 ///   layers may differ, and two text encoders under one list (`embedders.0`, `embedders.1`) or the
 ///   parts of a sequential (`ff.net.0.proj`, `ff.net.2`) are not.
-[[nodiscard]] bool are_blocks(const NameTree& tree, std::span<const NodeId> members);
+[[nodiscard]] bool are_blocks(NameTree& tree, std::span<const NodeId> members);
 
 /// Whether the numbered children of a node are equal simple layers (`layers.0.weight`, …): at
 /// least three, most of them with equal parameters and shapes. Blocks only where a model has no
 /// others: codebooks and output heads look the same.
-[[nodiscard]] bool are_equal_layers(const NameTree& tree, std::span<const NodeId> members,
+[[nodiscard]] bool are_equal_layers(NameTree& tree, std::span<const NodeId> members,
                                     std::span<const format::TensorRecord> tensors);
 
 }  // namespace trash_panda::plan

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <ranges>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -21,47 +22,53 @@ inline constexpr NodeId kNoNode = std::numeric_limits<NodeId>::max();
 
 /// The tree that tensor names span when they are split at dots. Node 0 is the root.
 ///
-/// Holds views into the names: the records outlive it.
+/// It grows where it is looked at: a big model has a hundred thousand tensors, most of them deep in
+/// blocks that are alike, and of those only few need nodes. Holds views into the names: the records
+/// outlive it.
 class NameTree {
  public:
-  /// Kept small: a big model has a hundred thousand.
   struct Node {
-    std::string_view path;        ///< All components up to this one, joined by dots.
-    std::uint64_t text_hash = 0;  ///< Of this component.
-    NodeId parent = kNoNode;
-    NodeId first_child = kNoNode;
-    NodeId last_child = kNoNode;
-    NodeId next_sibling = kNoNode;
-    std::uint32_t tensor = kNoTensor;  ///< The tensor that ends here; names may also go on.
+    std::string_view path;             ///< All components up to this one, joined by dots.
     std::uint32_t text_bytes = 0;      ///< Length of this component, the end of `path`.
+    std::uint32_t tensor = kNoTensor;  ///< The tensor that ends here; names may also go on.
     bool is_number = false;
+    // For the tree itself:
+    std::uint32_t begin = 0;  ///< Of the tensors at and below it, in NameTree::order_.
+    std::uint32_t end = 0;
+    NodeId first_child = kNoNode;  ///< The others follow it; kNoNode: not looked for so far.
+    std::uint32_t child_count = 0;
+    std::uint32_t depth = 0;  ///< Components of `path`.
 
-    /// Of this component's part in a structure: the same for all numbers.
-    [[nodiscard]] std::uint64_t structure_hash() const { return is_number ? 1 : text_hash; }
     [[nodiscard]] std::string_view text() const { return path.substr(path.size() - text_bytes); }
+    /// Of this component's part in a structure: the same for all numbers.
+    [[nodiscard]] std::uint64_t structure_hash() const;
   };
   static constexpr std::uint32_t kNoTensor = std::numeric_limits<std::uint32_t>::max();
 
   explicit NameTree(std::span<const format::TensorRecord> tensors);
 
+  /// Valid until other nodes are asked for.
   [[nodiscard]] const Node& node(NodeId id) const { return nodes_[id]; }
   [[nodiscard]] NodeId root() const { return 0; }
   /// Children in the order in which their first tensors appear.
-  [[nodiscard]] std::vector<NodeId> children(NodeId id) const;
+  [[nodiscard]] std::ranges::iota_view<NodeId, NodeId> children(NodeId id);
   /// Children whose component is a number, in the order of their numbers.
-  [[nodiscard]] std::vector<NodeId> numbered_children(NodeId id) const;
+  [[nodiscard]] std::vector<NodeId> numbered_children(NodeId id);
   /// The node of a path without a final dot ("model.layers"; "" is the root), or kNoNode.
-  [[nodiscard]] NodeId find(std::string_view path) const;
+  [[nodiscard]] NodeId find(std::string_view path);
   /// Indexes of all tensors at and below a node, ascending.
-  [[nodiscard]] std::vector<std::size_t> tensors_below(NodeId id) const;
+  [[nodiscard]] std::span<const std::uint32_t> tensors_below(NodeId id) const;
+  /// Whether what is below two nodes has the same names in the same order.
+  [[nodiscard]] bool have_same_names(NodeId one, NodeId other) const;
 
  private:
-  NodeId child_or_new(NodeId parent, std::string_view path, std::size_t text_bytes);
-  void grow_table();
+  class Partition;
 
+  void grow(NodeId id);
+
+  std::span<const format::TensorRecord> tensors_;
   std::vector<Node> nodes_;
-  /// Open addressing by parent and component: a power of two, at most half full.
-  std::vector<NodeId> table_;
+  std::vector<std::uint32_t> order_;  ///< Tensors, those of each node side by side.
 };
 
 /// Whether a component is a block number: digits only, few enough to be a count of anything.
