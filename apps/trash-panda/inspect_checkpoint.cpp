@@ -12,9 +12,10 @@ namespace trash_panda::cli {
 
 Result<InspectSummary> inspect_checkpoint(const std::filesystem::path& path,
                                           const std::vector<std::string>& groups,
-                                          ScaleCheck scale_check, Console& console) {
+                                          ScaleCheck scale_check, const TensorListing& listing,
+                                          Console& console) {
   TP_ASSIGN_OR_RETURN(const LoadedModel model, load_model(path, groups, console));
-  InspectSummary summary = summarize_checkpoint(model);
+  InspectSummary summary = summarize_checkpoint(model, listing);
   if (summary.scales.is_checked) {
     return summary;
   }

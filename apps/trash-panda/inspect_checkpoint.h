@@ -23,6 +23,7 @@ enum class ScaleCheck : std::uint8_t {
 /// @param groups  Prefixes that replace the search for blocks; empty: search.
 Result<InspectSummary> inspect_checkpoint(const std::filesystem::path& path,
                                           const std::vector<std::string>& groups,
-                                          ScaleCheck scale_check, Console& console);
+                                          ScaleCheck scale_check, const TensorListing& listing,
+                                          Console& console);
 
 }  // namespace trash_panda::cli

@@ -59,7 +59,7 @@ Json groups_json(const std::vector<InspectedGroup>& inspected) {
 
 Json dtypes_json(const InspectSummary& summary) {
   Json dtypes = Json::array();
-  for (const auto& [dtype, total] : summary.dtypes()) {
+  for (const auto& [dtype, total] : summary.dtypes) {
     dtypes.push_back(
         {{"dtype", dtype}, {"tensor_count", total.tensor_count}, {"bytes", total.bytes}});
   }
@@ -87,10 +87,8 @@ Json scales_json(const InspectedScales& scales) {
 
 Json left_out_json(const InspectSummary& summary) {
   Json names = Json::array();
-  for (const InspectedTensor& tensor : summary.tensors) {
-    if (tensor.role == TensorRole::kLeftOut) {
-      names.push_back(tensor.name);
-    }
+  for (const std::string& name : summary.left_out) {
+    names.push_back(name);
   }
   return names;
 }
@@ -116,10 +114,9 @@ Json components_json(const InspectSummary& summary) {
   return components;
 }
 
-Json tensors_json(const InspectSummary& summary, const std::vector<std::size_t>& listed) {
+Json tensors_json(const InspectSummary& summary) {
   Json tensors = Json::array();
-  for (const std::size_t index : listed) {
-    const InspectedTensor& tensor = summary.tensors[index];
+  for (const InspectedTensor& tensor : summary.tensors) {
     tensors.push_back({{"name", tensor.name},
                        {"dtype", tensor.dtype},
                        {"shape", tensor.shape},
@@ -136,7 +133,7 @@ Json tensors_json(const InspectSummary& summary, const std::vector<std::size_t>&
 
 }  // namespace
 
-std::string inspect_json(const InspectSummary& summary, const std::vector<std::size_t>& listed) {
+std::string inspect_json(const InspectSummary& summary) {
   const Json document = {{"schema", "trash-panda/inspect/1"},
                          {"path", summary.path.native()},
                          {"kind", summary.kind},
@@ -144,8 +141,8 @@ std::string inspect_json(const InspectSummary& summary, const std::vector<std::s
                          {"fingerprint", summary.fingerprint},
                          {"architecture", summary.architecture.name},
                          {"architecture_source", summary.architecture.source},
-                         {"tensor_count", summary.tensors.size()},
-                         {"total_bytes", summary.total_bytes()},
+                         {"tensor_count", summary.tensor_count},
+                         {"total_bytes", summary.total_bytes},
                          {"outside_bytes", summary.outside_bytes},
                          {"outside_count", summary.outside_count},
                          {"groups", groups_json(summary.groups)},
@@ -157,7 +154,7 @@ std::string inspect_json(const InspectSummary& summary, const std::vector<std::s
                          {"left_out", left_out_json(summary)},
                          {"components", components_json(summary)},
                          {"files", files_json(summary)},
-                         {"tensors", tensors_json(summary, listed)},
+                         {"tensors", tensors_json(summary)},
                          {"warnings", summary.warnings}};
   return json_document(document);
 }

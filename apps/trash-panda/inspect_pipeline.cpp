@@ -44,6 +44,15 @@ void append_component(InspectSummary& summary, const std::string& name, InspectS
     tensor.file_index += first_file;
     summary.tensors.push_back(std::move(tensor));
   }
+  for (const std::string& left_out : component.left_out) {
+    summary.left_out.push_back(prefixed(left_out));
+  }
+  summary.tensor_count += component.tensor_count;
+  summary.total_bytes += component.total_bytes;
+  for (const auto& [dtype, total] : component.dtypes) {
+    summary.dtypes[dtype].tensor_count += total.tensor_count;
+    summary.dtypes[dtype].bytes += total.bytes;
+  }
   for (InspectedGroup& group : component.groups) {
     group.prefix = prefixed(group.prefix);
     summary.groups.push_back(std::move(group));
@@ -75,9 +84,9 @@ void append_component(InspectSummary& summary, const std::string& name, InspectS
 }
 
 void describe_component(InspectedComponent& component, const InspectSummary& summary) {
-  component.tensor_count = summary.tensors.size();
-  component.bytes = summary.total_bytes();
-  for (const auto& [dtype, total] : summary.dtypes()) {
+  component.tensor_count = summary.tensor_count;
+  component.bytes = summary.total_bytes;
+  for (const auto& [dtype, total] : summary.dtypes) {
     component.dtype_bytes[dtype] = total.bytes;
   }
   component.groups = summary.groups;
@@ -87,7 +96,8 @@ void describe_component(InspectedComponent& component, const InspectSummary& sum
 }  // namespace
 
 Result<InspectSummary> inspect_pipeline(const std::filesystem::path& path, std::string_view name,
-                                        ScaleCheck scale_check, Console& console) {
+                                        ScaleCheck scale_check, const TensorListing& listing,
+                                        Console& console) {
   TP_ASSIGN_OR_RETURN(const format::PipelineIndex pipeline, format::read_pipeline(path));
   InspectSummary summary;
   summary.path = pipeline.root;
@@ -105,7 +115,10 @@ Result<InspectSummary> inspect_pipeline(const std::filesystem::path& path, std::
                                              printable(part.name), format::kPipelineFile));
       continue;
     }
-    Result<InspectSummary> inspected = inspect_checkpoint(part.path, {}, scale_check, console);
+    TensorListing part_listing = listing;
+    part_listing.prefix = fmt::format("{}:", part.name);
+    Result<InspectSummary> inspected =
+        inspect_checkpoint(part.path, {}, scale_check, part_listing, console);
     if (inspected) {
       describe_component(component, *inspected);
       append_component(summary, part.name, *std::move(inspected));
@@ -115,6 +128,7 @@ Result<InspectSummary> inspect_pipeline(const std::filesystem::path& path, std::
           fmt::format("{} can't be read: {}", printable(part.name), inspected.error().to_string()));
     }
   }
+  list_tensors(summary, listing);  // Of the largest of each, the largest of all.
   return summary;
 }
 

@@ -17,6 +17,7 @@ namespace trash_panda::cli {
 /// @param path  For which format::is_pipeline() holds.
 /// @param name  The pipeline as the user calls it, to say what the components are called.
 Result<InspectSummary> inspect_pipeline(const std::filesystem::path& path, std::string_view name,
-                                        ScaleCheck scale_check, Console& console);
+                                        ScaleCheck scale_check, const TensorListing& listing,
+                                        Console& console);
 
 }  // namespace trash_panda::cli

@@ -101,10 +101,9 @@ std::string remark_of(const InspectedTensor& tensor) {
   return {};
 }
 
-std::string tensor_table(const InspectSummary& summary, const std::vector<std::size_t>& listed) {
+std::string tensor_table(const std::vector<InspectedTensor>& tensors) {
   std::vector<std::vector<std::string>> rows = {{"tensor", "dtype", "shape", "size", "is"}};
-  for (const std::size_t index : listed) {
-    const InspectedTensor& tensor = summary.tensors[index];
+  for (const InspectedTensor& tensor : tensors) {
     rows.push_back({printable(std::string_view(tensor.name)), std::string(tensor.dtype),
                     format::to_string(tensor.shape), format_bytes(tensor.size_bytes),
                     remark_of(tensor)});
@@ -123,7 +122,7 @@ std::string architecture_text(const InspectSummary& summary) {
 
 std::string dtypes_text(const InspectSummary& summary) {
   std::vector<std::string> dtypes;
-  for (const auto& [dtype, total] : summary.dtypes()) {
+  for (const auto& [dtype, total] : summary.dtypes) {
     dtypes.push_back(fmt::format("{} {} in {}", dtype, format_bytes(total.bytes),
                                  counted(total.tensor_count, "tensor")));
   }
@@ -146,10 +145,8 @@ std::string ties_text(const InspectSummary& summary) {
 
 std::string left_out_text(const InspectSummary& summary) {
   std::vector<std::string> names;
-  for (const InspectedTensor& tensor : summary.tensors) {
-    if (tensor.role == TensorRole::kLeftOut) {
-      names.push_back(printable(std::string_view(tensor.name)));
-    }
+  for (const std::string& name : summary.left_out) {
+    names.push_back(printable(std::string_view(name)));
   }
   return names.empty()
              ? std::string()
@@ -159,10 +156,10 @@ std::string left_out_text(const InspectSummary& summary) {
 }  // namespace
 
 std::string inspect_text(const InspectSummary& summary, std::string_view name,
-                         const std::vector<std::size_t>& listed, const Console& console) {
+                         const Console& console) {
   std::string out =
       fmt::format("{}  {}  {} in {}", console.styled(Style::kBold, printable(name)),
-                  format_bytes(summary.total_bytes()), counted(summary.tensors.size(), "tensor"),
+                  format_bytes(summary.total_bytes), counted(summary.tensor_count, "tensor"),
                   counted(summary.files.size(), "file"));
   out += summary.kind == "checkpoint" ? "" : fmt::format("  {}", summary.kind);
   out += summary.file_format == "safetensors" ? "" : fmt::format("  {}", summary.file_format);
@@ -172,8 +169,8 @@ std::string inspect_text(const InspectSummary& summary, std::string_view name,
   }
   out += ties_text(summary) + left_out_text(summary);
   out += "\n" + (summary.kind == "pipeline" ? component_table(summary) : group_table(summary));
-  if (!listed.empty()) {
-    out += "\n" + tensor_table(summary, listed);
+  if (!summary.tensors.empty()) {
+    out += "\n" + tensor_table(summary.tensors);
   }
   return out;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -30,17 +31,20 @@ class LayoutFinder {
                      scale != nullptr ? std::optional(scale->dtype) : std::nullopt,
                      scale != nullptr ? leaf_of(scale->name) : std::string_view(),
                      ggml_type};
-    auto found = layouts_.find(key);
-    if (found == layouts_.end()) {
+    if (last_ != layouts_.end() && last_->first == key) {
+      return last_->second;
+    }
+    last_ = layouts_.find(key);
+    if (last_ == layouts_.end()) {
       StorageLayout layout{
           .format = ggml_type != nullptr
                         ? std::string(ggml_type->name)
                         : format::storage_name(weight.dtype, granularity, std::get<2>(key)),
           .scale_dtype = scale != nullptr ? std::string(format::dtype_name(scale->dtype)) : "",
           .scale_leaf = std::string(std::get<4>(key))};
-      found = layouts_.emplace(key, std::move(layout)).first;
+      last_ = layouts_.emplace(key, std::move(layout)).first;
     }
-    return found->second;
+    return last_->second;
   }
 
  private:
@@ -49,7 +53,14 @@ class LayoutFinder {
 
   const format::Checkpoint& checkpoint_;
   std::map<Key, StorageLayout> layouts_;
+  std::map<Key, StorageLayout>::iterator last_ = layouts_.end();  ///< Neighbours are often alike.
 };
+
+void add_layout(LayoutTotals& totals, const StorageLayout& layout, std::uint64_t bytes) {
+  LayoutTotal& total = totals[layout];
+  ++total.tensor_count;
+  total.bytes += bytes;
+}
 
 /// Files of one checkpoint are of one format, by the names that indexes and folders may hold.
 std::string_view file_format_of(const format::Checkpoint& checkpoint) {
@@ -71,102 +82,148 @@ void add_files(InspectSummary& summary, const format::Checkpoint& checkpoint) {
   }
 }
 
-void add_tensors(InspectSummary& summary, const format::Checkpoint& checkpoint) {
-  summary.tensors.reserve(checkpoint.tensors().size());
-  for (const format::TensorRecord& tensor : checkpoint.tensors()) {
-    summary.tensors.push_back({.name = tensor.name,
-                               .dtype = format::type_name(tensor),
-                               .shape = tensor.shape,
-                               .size_bytes = tensor.size_bytes,
-                               .offset_bytes = tensor.offset_bytes,
-                               .file_index = tensor.file_index,
-                               .format = {},
-                               .scale = {},
-                               .block = {}});
+/// Positions of things by tensor; kNone where a tensor has none.
+using Positions = std::vector<std::uint32_t>;
+constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+
+Positions weights_by_tensor(const LoadedModel& model) {
+  Positions weights(model.checkpoint.tensors().size(), kNone);
+  for (std::size_t i = 0; i < model.weights.weights.size(); ++i) {
+    weights[model.weights.weights[i].tensor_index] = static_cast<std::uint32_t>(i);
   }
+  return weights;
 }
 
-/// Tied tensors are other names for bytes that are counted once.
-///
-/// @return The group that each tensor is in, by its position; null outside of all.
-std::vector<InspectedGroup*> add_groups(InspectSummary& summary, const plan::BlockMap& blocks,
-                                        const std::vector<std::size_t>& tied) {
-  std::vector<std::uint64_t> bytes;
-  bytes.reserve(summary.tensors.size());
-  for (const InspectedTensor& tensor : summary.tensors) {
-    bytes.push_back(tensor.size_bytes);
+/// Sums up a checkpoint's tensors. Tied ones are other names for bytes that are counted once.
+class TensorTotals {
+ public:
+  explicit TensorTotals(const LoadedModel& model)
+      : model_(model),
+        layouts_(model.checkpoint),
+        weights_(weights_by_tensor(model)),
+        is_tied_(weights_.size()) {
+    for (const std::size_t index : model.weights.tied) {
+      is_tied_[index] = true;
+    }
   }
-  for (const std::size_t index : tied) {
-    bytes[index] = 0;
-  }
-  std::vector<InspectedGroup*> group_of(summary.tensors.size(), nullptr);
-  summary.groups.resize(blocks.groups.size());  // At once: pointers to them are kept.
-  for (std::size_t i = 0; i < blocks.groups.size(); ++i) {
-    InspectedGroup& group = summary.groups[i];
-    group.prefix = blocks.groups[i].prefix;
-    for (const plan::Block& block : blocks.groups[i].blocks) {
-      std::uint64_t block_bytes = 0;
-      for (const std::size_t tensor : block.tensors) {
-        block_bytes += bytes[tensor];
-        group_of[tensor] = &group;
-        summary.tensors[tensor].block = block.name;
+
+  void add_to(InspectSummary& summary) {
+    const std::vector<format::TensorRecord>& tensors = model_.checkpoint.tensors();
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (!is_tied_[i]) {
+        summary.count_tensor(format::type_name(tensors[i]), tensors[i].size_bytes);
       }
-      group.add_block(block_bytes);
+    }
+    for (const plan::BlockGroup& blocks : model_.blocks.groups) {
+      InspectedGroup& group = summary.groups.emplace_back();
+      group.prefix = blocks.prefix;
+      for (const plan::Block& block : blocks.blocks) {
+        group.add_block(add(block.tensors, group.layouts).bytes);
+      }
+    }
+    const LayoutTotal outside = add(model_.blocks.outside, summary.outside_layouts);
+    summary.outside_count = outside.tensor_count;
+    summary.outside_bytes = outside.bytes;
+    for (const format::Weight& weight : model_.weights.weights) {
+      if (weight.scale) {
+        ++summary.scales.count;
+        summary.scales.bytes += tensors[weight.scale->tensor_index].size_bytes;
+      }
+    }
+    for (const std::size_t index : model_.weights.ignored) {
+      summary.left_out.emplace_back(tensors[index].name);
     }
   }
-  summary.outside_count = blocks.outside.size();
-  for (const std::size_t index : blocks.outside) {
-    summary.outside_bytes += bytes[index];
-  }
-  for (const std::size_t index : tied) {
-    summary.outside_count -= group_of[index] == nullptr ? 1U : 0U;
-  }
-  return group_of;
-}
 
-void add_layout(LayoutTotals& totals, const StorageLayout& layout, std::uint64_t bytes) {
-  LayoutTotal& total = totals[layout];
-  ++total.tensor_count;
-  total.bytes += bytes;
-}
+  /// The tensors that a listing chooses, with all that is known of each.
+  [[nodiscard]] std::vector<InspectedTensor> list(const TensorListing& listing);
 
-void add_weights(InspectSummary& summary, const LoadedModel& model,
-                 const std::vector<InspectedGroup*>& group_of) {
-  LayoutFinder layouts(model.checkpoint);
-  for (const format::Weight& weight : model.weights.weights) {
-    const StorageLayout& layout = layouts.find(weight);
-    InspectedTensor& tensor = summary.tensors[weight.tensor_index];
-    tensor.format = layout.format;
-    InspectedGroup* group = group_of[weight.tensor_index];
-    add_layout(group != nullptr ? group->layouts : summary.outside_layouts, layout,
-               tensor.size_bytes);
-    if (weight.scale) {
-      InspectedTensor& scale = summary.tensors[weight.scale->tensor_index];
-      scale.role = TensorRole::kScale;
-      tensor.scale = scale.name;
-      ++summary.scales.count;
-      summary.scales.bytes += scale.size_bytes;
+ private:
+  /// @return Of all tensors of a block or of those outside; of `layouts` are the weights only.
+  LayoutTotal add(const std::vector<std::size_t>& indexes, LayoutTotals& layouts) {
+    LayoutTotal total;
+    const StorageLayout* layout = nullptr;
+    LayoutTotal* of_layout = nullptr;
+    for (const std::size_t index : indexes) {
+      if (is_tied_[index]) {
+        continue;
+      }
+      const std::uint64_t size_bytes = model_.checkpoint.tensors()[index].size_bytes;
+      ++total.tensor_count;
+      total.bytes += size_bytes;
+      if (weights_[index] == kNone) {
+        continue;
+      }
+      const StorageLayout& found = layouts_.find(model_.weights.weights[weights_[index]]);
+      if (&found != layout) {
+        layout = &found;
+        of_layout = &layouts[found];
+      }
+      ++of_layout->tensor_count;
+      of_layout->bytes += size_bytes;
+    }
+    return total;
+  }
+
+  const LoadedModel& model_;
+  LayoutFinder layouts_;
+  Positions weights_;
+  std::vector<bool> is_tied_;
+};
+
+std::vector<InspectedTensor> TensorTotals::list(const TensorListing& listing) {
+  const std::vector<format::TensorRecord>& tensors = model_.checkpoint.tensors();
+  std::vector<std::size_t> untied;
+  untied.reserve(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!is_tied_[i]) {
+      untied.push_back(i);
     }
   }
-  for (const std::size_t index : model.weights.ignored) {
-    summary.tensors[index].role = TensorRole::kLeftOut;
+  std::vector<InspectedTensor> rows;
+  Positions row_of(tensors.size(), kNone);
+  for (const std::size_t chosen : listing.choose(
+           untied.size(), [&](std::size_t i) { return tensors[untied[i]].name; },
+           [&](std::size_t i) { return tensors[untied[i]].size_bytes; })) {
+    const format::TensorRecord& tensor = tensors[untied[chosen]];
+    row_of[untied[chosen]] = static_cast<std::uint32_t>(rows.size());
+    rows.push_back({.name = std::string(tensor.name),
+                    .dtype = format::type_name(tensor),
+                    .shape = tensor.shape,
+                    .size_bytes = tensor.size_bytes,
+                    .offset_bytes = tensor.offset_bytes,
+                    .file_index = tensor.file_index,
+                    .format = {},
+                    .scale = {},
+                    .block = {}});
   }
-}
-
-/// To be called last: positions of tensors change.
-void remove_tied(InspectSummary& summary, const std::vector<std::size_t>& tied) {
-  std::vector<bool> is_tied(summary.tensors.size());
-  for (const std::size_t index : tied) {
-    is_tied[index] = true;
-  }
-  std::vector<InspectedTensor> kept;
-  kept.reserve(is_tied.size() - tied.size());
-  for (std::size_t index = 0; index < is_tied.size(); ++index) {
-    if (!is_tied[index]) {
-      kept.push_back(std::move(summary.tensors[index]));
+  const auto row = [&](std::size_t index) {
+    return row_of[index] == kNone ? nullptr : &rows[row_of[index]];
+  };
+  for (const format::Weight& weight : model_.weights.weights) {
+    if (InspectedTensor* stored = row(weight.tensor_index)) {
+      stored->format = layouts_.find(weight).format;
+      stored->scale = weight.scale ? tensors[weight.scale->tensor_index].name : "";
+    }
+    if (InspectedTensor* scale = weight.scale ? row(weight.scale->tensor_index) : nullptr) {
+      scale->role = TensorRole::kScale;
     }
   }
-  summary.tensors = std::move(kept);
+  for (const std::size_t index : model_.weights.ignored) {
+    if (InspectedTensor* ignored = row(index)) {
+      ignored->role = TensorRole::kLeftOut;
+    }
+  }
+  for (const plan::BlockGroup& group : model_.blocks.groups) {
+    for (const plan::Block& block : group.blocks) {
+      for (const std::size_t index : block.tensors) {
+        if (InspectedTensor* member = row(index)) {
+          member->block = block.name;
+        }
+      }
+    }
+  }
+  return rows;
 }
 
 void set_special_scales(InspectSummary& summary, const format::Checkpoint& checkpoint,
@@ -174,7 +231,7 @@ void set_special_scales(InspectSummary& summary, const format::Checkpoint& check
   summary.scales.is_checked = true;
   for (const format::SpecialScale& scale : special) {
     summary.scales.special.push_back(
-        {.name = checkpoint.tensors()[scale.tensor_index].name, .kind = scale.kind});
+        {.name = std::string(checkpoint.tensors()[scale.tensor_index].name), .kind = scale.kind});
   }
 }
 
@@ -197,6 +254,7 @@ void add_packed_tensor(InspectSummary& summary, const format::PackedExtent& exte
                        const std::map<std::string_view, format::Dtype>& scale_dtypes,
                        LayoutTotals& layouts) {
   const bool is_block = extent.tier != format::Tier::kBase;
+  summary.count_tensor(format::dtype_name(tensor.dtype), tensor.size_bytes);
   InspectedTensor& inspected = summary.tensors.emplace_back();
   inspected = {.name = tensor.name,
                .dtype = format::dtype_name(tensor.dtype),
@@ -256,25 +314,18 @@ void InspectedGroup::add_block(std::uint64_t block_bytes) {
   ++count;
 }
 
-std::uint64_t InspectSummary::total_bytes() const {
-  std::uint64_t bytes = 0;
-  for (const InspectedTensor& tensor : tensors) {
-    bytes += tensor.size_bytes;
+void InspectSummary::count_tensor(std::string_view dtype, std::uint64_t size_bytes) {
+  ++tensor_count;
+  total_bytes += size_bytes;
+  auto total = dtypes.find(dtype);
+  if (total == dtypes.end()) {
+    total = dtypes.emplace(dtype, LayoutTotal{}).first;
   }
-  return bytes;
+  ++total->second.tensor_count;
+  total->second.bytes += size_bytes;
 }
 
-std::map<std::string, LayoutTotal> InspectSummary::dtypes() const {
-  std::map<std::string, LayoutTotal> totals;
-  for (const InspectedTensor& tensor : tensors) {
-    LayoutTotal& total = totals[std::string(tensor.dtype)];
-    ++total.tensor_count;
-    total.bytes += tensor.size_bytes;
-  }
-  return totals;
-}
-
-InspectSummary summarize_checkpoint(const LoadedModel& model) {
+InspectSummary summarize_checkpoint(const LoadedModel& model, const TensorListing& listing) {
   const format::Checkpoint& checkpoint = model.checkpoint;
   const ModelConfig config = read_model_config(checkpoint);
   InspectSummary summary;
@@ -288,13 +339,13 @@ InspectSummary summarize_checkpoint(const LoadedModel& model) {
   std::ranges::move(layout_remarks(model, config), std::back_inserter(summary.warnings));
   summary.ties = find_ties(model, config);
   add_files(summary, checkpoint);
-  add_tensors(summary, checkpoint);
-  add_weights(summary, model, add_groups(summary, model.blocks, model.weights.tied));
+  TensorTotals totals(model);
+  totals.add_to(summary);
+  summary.tensors = totals.list(listing);
   summary.scales.is_checked = false;
   if (model.weights.are_scale_values_checked) {
     set_special_scales(summary, checkpoint, model.weights.special_scales);
   }
-  remove_tied(summary, model.weights.tied);
   return summary;
 }
 
@@ -307,7 +358,8 @@ Result<void> check_scales(const LoadedModel& model, InspectSummary& summary) {
   return {};
 }
 
-InspectSummary summarize_pack(const std::filesystem::path& path, const format::Manifest& manifest) {
+InspectSummary summarize_pack(const std::filesystem::path& path, const format::Manifest& manifest,
+                              const TensorListing& listing) {
   InspectSummary summary;
   summary.path = path;
   summary.fingerprint = manifest.source_fingerprint;
@@ -324,7 +376,19 @@ InspectSummary summarize_pack(const std::filesystem::path& path, const format::M
   for (const auto& [name, target] : manifest.aliases) {
     summary.ties.push_back({.name = name, .target = target, .source = "manifest.json"});
   }
+  list_tensors(summary, listing);
   return summary;
+}
+
+void list_tensors(InspectSummary& summary, const TensorListing& listing) {
+  std::vector<InspectedTensor> listed;
+  for (const std::size_t i : listing.choose(
+           summary.tensors.size(),
+           [&](std::size_t at) { return std::string_view(summary.tensors[at].name); },
+           [&](std::size_t at) { return summary.tensors[at].size_bytes; })) {
+    listed.push_back(std::move(summary.tensors[i]));
+  }
+  summary.tensors = std::move(listed);
 }
 
 }  // namespace trash_panda::cli

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "trash_panda/format/manifest.h"
 #include "trash_panda/format/tensor_record.h"
 
+#include "inspect_listing.h"
 #include "model_config.h"
 #include "model_input.h"
 #include "model_remarks.h"
@@ -27,7 +29,7 @@ struct StorageLayout {
   auto operator<=>(const StorageLayout&) const = default;
 };
 
-/// How many weights have a layout, and the bytes of their payloads.
+/// How many tensors are alike, and their bytes; of a layout the weights and their payloads.
 struct LayoutTotal {
   std::uint64_t tensor_count = 0;
   std::uint64_t bytes = 0;
@@ -110,7 +112,11 @@ struct InspectSummary {
   std::vector<std::string> formats;
   std::vector<std::string> warnings;
   std::vector<InspectedFile> files;
-  std::vector<InspectedTensor> tensors;  ///< All, in the order of the files.
+  std::uint64_t tensor_count = 0;  ///< Names of tied tensors are not counted, nor their bytes.
+  std::uint64_t total_bytes = 0;
+  std::map<std::string, LayoutTotal, std::less<>> dtypes;
+  std::vector<std::string> left_out;     ///< Names of tensors that are no part of the model.
+  std::vector<InspectedTensor> tensors;  ///< Those that are told of one by one.
   std::vector<InspectedGroup> groups;
   std::uint64_t outside_count = 0;
   std::uint64_t outside_bytes = 0;
@@ -119,17 +125,21 @@ struct InspectSummary {
   InspectedScales scales;
   std::vector<InspectedComponent> components;  ///< Of a pipeline.
 
-  [[nodiscard]] std::uint64_t total_bytes() const;
-  [[nodiscard]] std::map<std::string, LayoutTotal> dtypes() const;
+  void count_tensor(std::string_view dtype, std::uint64_t size_bytes);
 };
 
-[[nodiscard]] InspectSummary summarize_checkpoint(const LoadedModel& model);
+[[nodiscard]] InspectSummary summarize_checkpoint(const LoadedModel& model,
+                                                  const TensorListing& listing);
 
 /// Reads the values of all scales, where opening the checkpoint left them.
 Result<void> check_scales(const LoadedModel& model, InspectSummary& summary);
 
 /// @param path  The pack's folder.
 [[nodiscard]] InspectSummary summarize_pack(const std::filesystem::path& path,
-                                            const format::Manifest& manifest);
+                                            const format::Manifest& manifest,
+                                            const TensorListing& listing);
+
+/// Leaves those tensors that a listing chooses.
+void list_tensors(InspectSummary& summary, const TensorListing& listing);
 
 }  // namespace trash_panda::cli

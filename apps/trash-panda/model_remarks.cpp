@@ -102,8 +102,9 @@ std::vector<Tie> find_ties(const LoadedModel& model, const ModelConfig& config) 
       find_outside(model, kHeads) == nullptr &&
       std::ranges::none_of(ties, [](const Tie& tie) { return is_or_ends_with(tie.name, kHead); });
   if (is_tied) {
-    ties.push_back(
-        {.name = std::string(kHead), .target = embedding->name, .source = "config.json"});
+    ties.push_back({.name = std::string(kHead),
+                    .target = std::string(embedding->name),
+                    .source = "config.json"});
   }
   return ties;
 }
