@@ -67,7 +67,8 @@ format::PackLayout all_on_disk(const format::WeightTable& weights, std::uint64_t
         {.name = fmt::format("layers.{}", block), .tier = format::Tier::kDisk, .weights = {}});
   }
   for (std::size_t at = 0; at < weights.weights.size(); ++at) {
-    const std::size_t block = std::stoul(weights.weights[at].name.substr(7));  // "layers.N."
+    const std::size_t block =
+        std::stoul(std::string(weights.weights[at].name.substr(7)));  // "layers.N."
     layout.extents[1 + block].weights.push_back(at);
   }
   layout.plan_toml = plan::write_plan_toml(plan::Plan());

@@ -67,8 +67,7 @@ bool Checkpoint::is_gguf() const {
 }
 
 std::optional<std::size_t> Checkpoint::find(std::string_view name) const {
-  return index_by_name_.find(name,
-                             [this](std::size_t i) { return std::string_view(tensors_[i].name); });
+  return index_by_name_.find(name, [this](std::size_t i) { return tensors_[i].name; });
 }
 
 std::uint64_t Checkpoint::total_bytes() const {

@@ -1,6 +1,9 @@
 #include "checkpoint_builder.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <limits>
 #include <optional>
 #include <span>
 #include <system_error>
@@ -8,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "trash_panda/base/aligned_buffer.h"
 #include "trash_panda/base/file.h"
 #include "trash_panda/base/units.h"
 #include "trash_panda/format/safetensors_header.h"
@@ -25,14 +29,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Bytes read of a file before its header's length is known: most headers of shards fit, so that
-/// one read does.
-constexpr std::uint64_t kFirstReadBytes = 128 * kKiB;
+/// Bytes read of a file before its header's length is known: many headers fit, and no more than
+/// this is read in vain.
+constexpr std::uint64_t kFirstReadBytes = 16 * kKiB;
 
 /// Most names that one message lists.
 constexpr std::size_t kQuotedNamesMax = 10;
 
-std::string list_quoted(const std::vector<std::string>& names) {
+template <class Names>
+std::string list_quoted(const Names& names) {
   std::string text;
   for (std::size_t i = 0; i < std::min(names.size(), kQuotedNamesMax); ++i) {
     text += fmt::format("{}{}", i == 0 ? "" : ", ", quote_name(names[i]));
@@ -106,6 +111,7 @@ Result<FileContents> CheckpointBuilder::read_safetensors(const File& file,
       SafetensorsHeader header,
       parse_padded_header(parser_, text, buffer_.size() - kLengthFieldBytes, file.size_bytes()));
   return FileContents{.tensors = std::move(header.tensors),
+                      .names = std::move(header.names),
                       .metadata = std::move(header.metadata),
                       .data_offset_bytes = end_bytes,
                       .notes = {}};
@@ -122,6 +128,8 @@ Result<void> CheckpointBuilder::add_file(const fs::path& path, std::string_view 
     tensor.file_index = file_index;
     checkpoint_.tensors_.push_back(std::move(tensor));
   }
+  checkpoint_.names_.take(std::move(contents->names));
+  has_unique_names_ = false;
   for (std::string& note : contents->notes) {
     add_note(std::move(note));
   }
@@ -159,22 +167,24 @@ Result<void> CheckpointBuilder::check_shards_exist(const fs::path& folder, const
           .with_hint("download the missing files"));
 }
 
-Result<void> CheckpointBuilder::keep_listed(const IndexFile& index) {
-  std::vector<bool> is_found(index.entries().size());
-  std::vector<std::string> strays;
+Result<void> CheckpointBuilder::keep_listed(IndexFile& index) {
+  constexpr std::uint32_t kLost = std::numeric_limits<std::uint32_t>::max();
+  std::vector<std::uint32_t> tensor_of(index.entries().size(), kLost);
+  std::vector<std::string_view> strays;
+  std::uint32_t kept_count = 0;
+  IndexCursor cursor(index);
   std::erase_if(checkpoint_.tensors_, [&](const TensorRecord& tensor) {
-    const auto entry = index.find(tensor.name);
-    if (entry && index.entries()[*entry].shard_index == tensor.file_index) {
-      is_found[*entry] = true;
+    if (const auto entry = cursor.find(tensor.file_index, tensor.name)) {
+      tensor_of[*entry] = kept_count++;
       return false;
     }
     strays.push_back(tensor.name);
     return true;
   });
-  const auto lost = std::ranges::find(is_found, false);
-  if (lost != is_found.end()) {
+  const auto lost = std::ranges::find(tensor_of, kLost);
+  if (lost != tensor_of.end()) {
     const IndexEntry& entry =
-        index.entries()[static_cast<std::size_t>(std::distance(is_found.begin(), lost))];
+        index.entries()[static_cast<std::size_t>(std::distance(tensor_of.begin(), lost))];
     return std::unexpected(
         Error(ErrorCode::kCorrupt,
               fmt::format("the index lists tensor {} in {}, which does not have it",
@@ -187,6 +197,10 @@ Result<void> CheckpointBuilder::keep_listed(const IndexFile& index) {
         fmt::format("{} tensors of the shards are not listed by the index and are left out: {}",
                     strays.size(), list_quoted(strays)));
   }
+  // The same names, none of them twice, as the index's own are.
+  checkpoint_.index_by_name_ = index.take_names();
+  checkpoint_.index_by_name_.move_names(tensor_of);
+  has_unique_names_ = true;
   return {};
 }
 
@@ -207,10 +221,11 @@ Result<void> CheckpointBuilder::add_index(const fs::path& index_path) {
                                                file.size_bytes(), kIndexBytesMax))
                                  .with_reason("index"));
     }
-    std::string text(file.size_bytes(), '\0');
-    TP_RETURN_IF_ERROR(file.read_exact_at(0, std::as_writable_bytes(std::span(text))));
-    TP_ASSIGN_OR_RETURN(const IndexFile index,
-                        IndexFile::parse(std::move(text), shards_of(index_path)));
+    TP_ASSIGN_OR_RETURN(AlignedBuffer text,
+                        AlignedBuffer::create(file.size_bytes() + kJsonPaddingBytes));
+    TP_RETURN_IF_ERROR(file.read_exact_at(0, text.span().first(file.size_bytes())));
+    TP_ASSIGN_OR_RETURN(IndexFile index, IndexFile::parse(std::move(text), file.size_bytes(),
+                                                          shards_of(index_path)));
     const fs::path folder = index_path.parent_path();
     TP_RETURN_IF_ERROR(check_shards_exist(folder, index));
     checkpoint_.tensors_.reserve(index.entries().size());
@@ -228,10 +243,28 @@ Result<void> CheckpointBuilder::add_index(const fs::path& index_path) {
   return {};
 }
 
+/// @retval kCorrupt  A tensor is in two files.
+Result<void> CheckpointBuilder::check_names_differ() {
+  const auto name_at = [&](std::size_t i) { return checkpoint_.tensors_[i].name; };
+  const auto twice = checkpoint_.index_by_name_.find_twice(name_at);
+  if (!twice) {
+    return {};
+  }
+  const auto file_of = [&](std::size_t tensor) -> const std::string& {
+    return checkpoint_.files_[checkpoint_.tensors_[tensor].file_index].name;
+  };
+  return std::unexpected(
+      Error(ErrorCode::kCorrupt,
+            fmt::format("{}: tensor {} is both in {} and in {}", printable(checkpoint_.path_),
+                        quote_name(name_at(twice->first)), quote_name(file_of(twice->first)),
+                        quote_name(file_of(twice->second))))
+          .with_reason("duplicate_across_shards")
+          .with_hint("name the one file or the index that is meant"));
+}
+
 void CheckpointBuilder::index_names() {
-  checkpoint_.index_by_name_ = NameIndex(checkpoint_.tensors_.size(), [this](std::size_t i) {
-    return std::string_view(checkpoint_.tensors_[i].name);
-  });
+  checkpoint_.index_by_name_ = NameIndex(
+      checkpoint_.tensors_.size(), [this](std::size_t i) { return checkpoint_.tensors_[i].name; });
 }
 
 Result<void> CheckpointBuilder::add_tied_names() {
@@ -245,7 +278,7 @@ Result<void> CheckpointBuilder::add_tied_names() {
   std::vector<TensorRecord>& tensors = checkpoint_.tensors_;
   for (const auto& [name, target] : *ties) {
     TensorRecord tied = tensors[*checkpoint_.find(target)];
-    tied.name = name;
+    tied.name = checkpoint_.names_.keep(name);
     tensors.push_back(std::move(tied));
   }
   std::ranges::stable_sort(tensors, {}, [](const TensorRecord& tensor) {
@@ -259,21 +292,9 @@ Result<Checkpoint> CheckpointBuilder::finish() {
   if (checkpoint_.is_gguf()) {
     TP_RETURN_IF_ERROR(check_gguf_parts(checkpoint_.files_, checkpoint_.tensors_.size()));
   }
-  const auto name_at = [&](std::size_t i) {
-    return std::string_view(checkpoint_.tensors_[i].name);
-  };
-  index_names();
-  if (const auto twice = checkpoint_.index_by_name_.find_twice(name_at)) {
-    const auto file_of = [&](std::size_t tensor) -> const std::string& {
-      return checkpoint_.files_[checkpoint_.tensors_[tensor].file_index].name;
-    };
-    return std::unexpected(
-        Error(ErrorCode::kCorrupt,
-              fmt::format("{}: tensor {} is both in {} and in {}", printable(checkpoint_.path_),
-                          quote_name(name_at(twice->first)), quote_name(file_of(twice->first)),
-                          quote_name(file_of(twice->second))))
-            .with_reason("duplicate_across_shards")
-            .with_hint("name the one file or the index that is meant"));
+  if (!has_unique_names_) {
+    index_names();
+    TP_RETURN_IF_ERROR(check_names_differ());
   }
   if (!checkpoint_.is_gguf()) {
     TP_RETURN_IF_ERROR(add_tied_names());

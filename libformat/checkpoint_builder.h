@@ -37,9 +37,10 @@ class CheckpointBuilder {
   Result<FileContents> read_contents(const File& file, std::string_view name);
   Result<FileContents> read_safetensors(const File& file, std::uint64_t head_bytes);
   Result<void> check_shards_exist(const std::filesystem::path& folder, const IndexFile& index);
-  Result<void> keep_listed(const IndexFile& index);
+  Result<void> keep_listed(IndexFile& index);
   void compare_total(const IndexFile& index);
   void index_names();
+  Result<void> check_names_differ();
   Result<void> add_tied_names();
 
   Checkpoint checkpoint_;
@@ -47,6 +48,7 @@ class CheckpointBuilder {
   std::vector<std::byte> buffer_;  ///< First bytes of a file: its head; of safetensors
                                    ///< the length, header, padding.
   Checksum fingerprint_;
+  bool has_unique_names_ = false;  ///< Names are indexed already, and none is there twice.
 };
 
 }  // namespace trash_panda::format

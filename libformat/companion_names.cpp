@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include <fmt/format.h>
-
 namespace trash_panda::format {
 
 namespace {
@@ -72,18 +70,19 @@ bool sounds_like_companion(std::string_view leaf) {
 
 Companion parse_companion(std::string_view name) {
   const SplitName split = split_name(name);
-  Companion companion{.role = role_of_leaf(split), .weight = {}};
+  Companion companion{.role = role_of_leaf(split), .weight_stem = {}, .weight_tail = {}};
   if (companion.role == CompanionRole::kNone) {
     return companion;
   }
   constexpr std::string_view kScale = "_scale";
   constexpr std::string_view kScaleInverse = "_scale_inv";
   if (split.leaf == "scale" || split.leaf == "scale_weight" || split.leaf == "qscale_weight") {
-    companion.weight = split.module.empty() ? "weight" : fmt::format("{}.weight", split.module);
+    companion.weight_stem = split.module;
+    companion.weight_tail = split.module.empty() ? "weight" : ".weight";
   } else if (split.leaf.ends_with(kScale)) {
-    companion.weight = name.substr(0, name.size() - kScale.size());
+    companion.weight_stem = name.substr(0, name.size() - kScale.size());
   } else if (split.leaf.ends_with(kScaleInverse)) {
-    companion.weight = name.substr(0, name.size() - kScaleInverse.size());
+    companion.weight_stem = name.substr(0, name.size() - kScaleInverse.size());
   }
   return companion;
 }

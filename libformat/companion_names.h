@@ -21,7 +21,19 @@ enum class CompanionRole : std::uint8_t {
 
 struct Companion {
   CompanionRole role = CompanionRole::kNone;
-  std::string weight;  ///< Name of the tensor that it would belong to; empty: none by name.
+  /// Name of the tensor that it would belong to, in two parts that nobody has to put together for
+  /// each of many; both empty: none by name.
+  std::string_view weight_stem;  ///< In the companion's own name.
+  std::string_view weight_tail;
+
+  [[nodiscard]] std::string weight() const {
+    return std::string(weight_stem) + std::string(weight_tail);
+  }
+  /// Whether the tensor of this name is the one that it would belong to.
+  [[nodiscard]] bool belongs_to(std::string_view tensor) const {
+    return tensor.size() == weight_stem.size() + weight_tail.size() &&
+           tensor.starts_with(weight_stem) && tensor.ends_with(weight_tail);
+  }
 };
 
 /// @see formats.md, section 1: spellings of rows 2, 3, 8, 9, 10, 16, 17, 18 and rule (i)

@@ -89,6 +89,7 @@ Result<FileContents> read_gguf_file(const File& file, Checksum& fingerprint) {
   };
   TP_ASSIGN_OR_RETURN(GgufHeader header, read_gguf_header(read_at, file.size_bytes(), fingerprint));
   return FileContents{.tensors = std::move(header.tensors),
+                      .names = std::move(header.names),
                       .metadata = std::move(header.metadata),
                       .data_offset_bytes = header.data_offset_bytes,
                       .notes = {}};

@@ -135,19 +135,20 @@ Result<TensorRecord> take_tensor(GgufStream& stream) {
                       .ggml_type = type->dtype ? nullptr : type};
 }
 
-Result<std::vector<TensorRecord>> read_tensors(GgufStream& stream, std::uint64_t count) {
+Result<std::vector<TensorRecord>> read_tensors(GgufStream& stream, std::uint64_t count,
+                                               TextArena& names) {
   std::vector<TensorRecord> tensors;
   for (std::uint64_t i = 0; i < count; ++i) {
-    TP_ASSIGN_OR_RETURN(std::string name, take_gguf_name(stream, "tensor name"));
+    TP_ASSIGN_OR_RETURN(const std::string name, take_gguf_name(stream, "tensor name"));
     Result<TensorRecord> tensor = take_tensor(stream);
     if (!tensor) {
       return std::unexpected(
           std::move(tensor).error().with_context(fmt::format("tensor {}", quote_name(name))));
     }
-    tensor->name = std::move(name);
+    tensor->name = names.keep(name);
     tensors.push_back(*std::move(tensor));
   }
-  const auto name_at = [&tensors](std::size_t i) { return std::string_view(tensors[i].name); };
+  const auto name_at = [&tensors](std::size_t i) { return tensors[i].name; };
   if (const auto twice = NameIndex(tensors.size(), name_at).find_twice(name_at)) {
     return std::unexpected(
         gguf_error(ErrorCode::kCorrupt,
@@ -172,7 +173,7 @@ Result<GgufHeader> read_gguf_header(const ReadAt& read_at, std::uint64_t file_si
                                .with_hint("the file is incomplete or damaged: download it again"));
   }
   TP_ASSIGN_OR_RETURN(GgufValues values, read_gguf_values(stream, pair_count));
-  TP_ASSIGN_OR_RETURN(header.tensors, read_tensors(stream, tensor_count));
+  TP_ASSIGN_OR_RETURN(header.tensors, read_tensors(stream, tensor_count, header.names));
   TP_ASSIGN_OR_RETURN(header.data_offset_bytes,
                       lay_out_gguf(header.tensors, {.header_bytes = stream.position_bytes(),
                                                     .alignment_bytes = values.alignment_bytes,

@@ -10,6 +10,7 @@
 #include "trash_panda/base/error.h"
 #include "trash_panda/format/checksum.h"
 #include "trash_panda/format/tensor_record.h"
+#include "trash_panda/format/text_arena.h"
 
 #include "gguf_stream.h"
 
@@ -21,6 +22,7 @@ struct GgufHeader {
   std::uint64_t alignment_bytes = 0;
   std::uint64_t data_offset_bytes = 0;  ///< Where the data section starts.
   std::vector<TensorRecord> tensors;    ///< By offset; `file_index` is 0.
+  TextArena names;                      ///< Of `tensors`.
   /// Values that describe the model, as text: scalars and strings named "general.…", "split.…" or
   /// "….block_count". Arrays and the tokenizer are left out.
   std::map<std::string, std::string> metadata;

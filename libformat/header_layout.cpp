@@ -116,7 +116,7 @@ Result<std::uint64_t> tensor_size_bytes(std::string_view name, Dtype dtype, cons
 }
 
 Result<std::vector<TensorRecord>> lay_out_tensors(std::vector<StatedTensor> stated,
-                                                  std::uint64_t data_offset_bytes,
+                                                  TextArena& names, std::uint64_t data_offset_bytes,
                                                   std::uint64_t file_size_bytes) {
   const auto by_place = [](const StatedTensor& a, const StatedTensor& b) {
     return std::pair(a.begin_bytes, a.end_bytes) < std::pair(b.begin_bytes, b.end_bytes);
@@ -127,10 +127,12 @@ Result<std::vector<TensorRecord>> lay_out_tensors(std::vector<StatedTensor> stat
   std::vector<TensorRecord> records;
   records.reserve(stated.size());
   std::uint64_t covered_bytes = 0;
+  std::size_t names_bytes = 0;
   for (std::size_t i = 0; i < stated.size(); ++i) {
     StatedTensor& tensor = stated[i];
     TP_RETURN_IF_ERROR(check_range(tensor, i == 0 ? nullptr : &stated[i - 1], covered_bytes));
     covered_bytes = tensor.end_bytes;
+    names_bytes += tensor.name.size();
     records.push_back({.name = {},
                        .dtype = tensor.dtype,
                        .shape = std::move(tensor.shape),
@@ -139,9 +141,9 @@ Result<std::vector<TensorRecord>> lay_out_tensors(std::vector<StatedTensor> stat
                        .size_bytes = tensor.end_bytes - tensor.begin_bytes});
   }
   TP_RETURN_IF_ERROR(check_file_size(covered_bytes, data_offset_bytes, file_size_bytes));
-  // Names last: until here, an error needs them.
+  names.reserve(names_bytes);
   for (std::size_t i = 0; i < stated.size(); ++i) {
-    records[i].name = std::move(stated[i].name);
+    records[i].name = names.keep(stated[i].name);
   }
   return records;
 }

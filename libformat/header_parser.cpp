@@ -226,7 +226,7 @@ Result<void> read_metadata(JsonValue& value, std::map<std::string, std::string>&
 
 /// Refuses a name that is there twice, in either spelling: readers differ in which one they keep.
 Result<void> check_names_differ(const std::vector<StatedTensor>& tensors) {
-  const auto name_at = [&](std::size_t i) { return std::string_view(tensors[i].name); };
+  const auto name_at = [&](std::size_t i) { return tensors[i].name; };
   const NameIndex names(tensors.size(), name_at);
   if (const auto twice = names.find_twice(name_at)) {
     return std::unexpected(
@@ -252,13 +252,12 @@ Result<void> read_header_field(StatedHeader& header, JsonField& field) {
     }
     return read_metadata(field.value(), header.metadata);
   }
-  std::string name(key);
   Result<EntryFields> entry = read_entry(field.value());
   if (!entry) {
     return std::unexpected(
-        std::move(entry).error().with_context(fmt::format("tensor {}", quote_name(name))));
+        std::move(entry).error().with_context(fmt::format("tensor {}", quote_name(key))));
   }
-  header.tensors.push_back({.name = std::move(name),
+  header.tensors.push_back({.name = key,
                             .dtype = *entry->dtype,
                             .shape = *std::move(entry->shape),
                             .begin_bytes = (*entry->offsets)[0],
@@ -316,10 +315,10 @@ Result<SafetensorsHeader> parse_padded_header(JsonParser& parser, std::string_vi
     return std::unexpected(std::move(header).error().with_context("broken safetensors header"));
   }
   TP_RETURN_IF_ERROR(check_names_differ(header->tensors));
-  TP_ASSIGN_OR_RETURN(
-      std::vector<TensorRecord> tensors,
-      lay_out_tensors(std::move(header->tensors), data_offset_bytes, file_size_bytes));
-  return SafetensorsHeader{.tensors = std::move(tensors), .metadata = std::move(header->metadata)};
+  SafetensorsHeader result{.tensors = {}, .names = {}, .metadata = std::move(header->metadata)};
+  TP_ASSIGN_OR_RETURN(result.tensors, lay_out_tensors(std::move(header->tensors), result.names,
+                                                      data_offset_bytes, file_size_bytes));
+  return result;
 }
 
 }  // namespace trash_panda::format

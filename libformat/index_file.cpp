@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -23,11 +24,18 @@ Error broken_index(std::string_view reason, std::string message) {
   return Error(ErrorCode::kCorrupt, std::move(message)).with_reason(reason);
 }
 
+/// Bytes of a line of real indexes; those with shorter ones have room made again.
+constexpr std::size_t kEntryBytesTypical = 90;
+
+/// Entries that a cursor looks at: writers that sort tensors by dtype pass over those of others.
+constexpr std::uint32_t kLookahead = 4;
+
 /// Collects the map with shard names numbered by first appearance.
 struct WeightMap {
   IndexShards kind = IndexShards::kSafetensors;
   std::vector<IndexEntry> entries;
   std::map<std::string, std::uint32_t, std::less<>> shard_numbers;
+  std::string_view last_shard = {};  ///< Of the entry before: most often that of the next, too.
 };
 
 bool is_unsafe(std::string_view shard) {
@@ -91,6 +99,10 @@ Result<void> read_weight(WeightMap& map, JsonField& field) {
                                           json_type_name(type), quote_name(key))));
   }
   TP_ASSIGN_OR_RETURN(const std::string_view shard, read_json_string(field.value()));
+  if (shard == map.last_shard && !map.entries.empty()) {
+    map.entries.push_back({.tensor = key, .shard_index = map.entries.back().shard_index});
+    return {};
+  }
   auto place = map.shard_numbers.find(shard);
   if (place == map.shard_numbers.end()) {
     TP_RETURN_IF_ERROR(check_shard_name(shard, map.kind));
@@ -98,6 +110,7 @@ Result<void> read_weight(WeightMap& map, JsonField& field) {
     place = map.shard_numbers.emplace(std::string(shard), number).first;
   }
   map.entries.push_back({.tensor = key, .shard_index = place->second});
+  map.last_shard = place->first;
   return {};
 }
 
@@ -173,12 +186,11 @@ Result<void> read_index_field(StatedIndex& index, JsonField& field) {
   return walk_json_value(field.value(), 1);
 }
 
-/// @param padded  The text and kJsonPaddingBytes more.
-Result<StatedIndex> read_index_json(JsonParser& parser, std::string_view padded, IndexShards kind) {
+/// @param text  kJsonPaddingBytes more of it are readable.
+Result<StatedIndex> read_index_json(JsonParser& parser, std::string_view text, IndexShards kind) {
   JsonDocument document;
   if (const auto code =
-          parser.iterate(padded.data(), padded.size() - kJsonPaddingBytes, padded.size())
-              .get(document);
+          parser.iterate(text.data(), text.size(), text.size() + kJsonPaddingBytes).get(document);
       code != simdjson::SUCCESS) {
     return std::unexpected(json_error(code));
   }
@@ -190,6 +202,7 @@ Result<StatedIndex> read_index_json(JsonParser& parser, std::string_view padded,
   }
   StatedIndex index;
   index.map.kind = kind;
+  index.map.entries.reserve(text.size() / kEntryBytesTypical);
   TP_RETURN_IF_ERROR(
       for_each_field(root, [&index](JsonField& field) { return read_index_field(index, field); }));
   TP_RETURN_IF_ERROR(expect_json_end(document));
@@ -217,23 +230,23 @@ Error as_index_error(Error error, std::string_view text) {
 
 }  // namespace
 
-Result<IndexFile> IndexFile::parse(std::string text, IndexShards shards) {
+Result<IndexFile> IndexFile::parse(AlignedBuffer buffer, std::uint64_t text_bytes,
+                                   IndexShards shards) {
+  TP_ASSERT(buffer.size_bytes() >= text_bytes + kJsonPaddingBytes);
   IndexFile index;
-  index.text_ = std::move(text);
-  const std::size_t text_bytes = index.text_.size();
-  index.text_.append(kJsonPaddingBytes, ' ');
+  index.text_ = std::move(buffer);
+  const std::string_view text(reinterpret_cast<const char*>(index.text_.data()), text_bytes);
   JsonParser parser;
-  Result<StatedIndex> stated = read_index_json(parser, index.text_, shards);
+  Result<StatedIndex> stated = read_index_json(parser, text, shards);
   if (!stated) {
-    return std::unexpected(as_index_error(std::move(stated).error(),
-                                          std::string_view(index.text_).substr(0, text_bytes)));
+    return std::unexpected(as_index_error(std::move(stated).error(), text));
   }
   index.entries_ = std::move(stated->map.entries);
   index.total_size_ = stated->total_size;
   const std::less<const char*> before;
   for (IndexEntry& entry : index.entries_) {
     const char* name = entry.tensor.data();
-    if (before(name, index.text_.data()) || !before(name, index.text_.data() + text_bytes)) {
+    if (before(name, text.data()) || !before(name, text.data() + text.size())) {
       // Unescaped in the parser's memory, which goes.
       entry.tensor = index.unescaped_.emplace_back(entry.tensor);
     }
@@ -259,6 +272,43 @@ Result<IndexFile> IndexFile::parse(std::string text, IndexShards shards) {
 
 std::optional<std::size_t> IndexFile::find(std::string_view tensor) const {
   return names_.find(tensor, [this](std::size_t i) { return entries_[i].tensor; });
+}
+
+IndexCursor::IndexCursor(const IndexFile& index)
+    : index_(index),
+      order_(index.entries().size()),
+      next_(index.shards().size()),
+      ends_(index.shards().size()) {
+  // A counting sort: each shard's end is first the count of its entries, then where they begin, and
+  // moves on as they are placed.
+  for (const IndexEntry& entry : index.entries()) {
+    ++ends_[entry.shard_index];
+  }
+  std::exclusive_scan(ends_.begin(), ends_.end(), ends_.begin(), 0U);
+  next_ = ends_;
+  for (std::uint32_t i = 0; i < order_.size(); ++i) {
+    order_[ends_[index.entries()[i].shard_index]++] = i;
+  }
+}
+
+std::optional<std::size_t> IndexCursor::find(std::uint32_t shard_index, std::string_view tensor) {
+  std::uint32_t& next = next_[shard_index];
+  const std::uint32_t end = ends_[shard_index];
+  const std::uint32_t near = std::min(end, next + kLookahead);
+  for (std::uint32_t at = next; at < near; ++at) {
+    if (index_.entries()[order_[at]].tensor == tensor) {
+      next = at + 1;
+      return order_[at];
+    }
+  }
+  const std::optional<std::size_t> entry = index_.find(tensor);
+  if (!entry || index_.entries()[*entry].shard_index != shard_index) {
+    return std::nullopt;
+  }
+  const auto begin = shard_index == 0 ? order_.begin() : order_.begin() + ends_[shard_index - 1];
+  const auto found = std::lower_bound(begin, order_.begin() + end, *entry);
+  next = static_cast<std::uint32_t>(found - order_.begin()) + 1;
+  return entry;
 }
 
 }  // namespace trash_panda::format

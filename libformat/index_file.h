@@ -5,8 +5,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "trash_panda/base/aligned_buffer.h"
 #include "trash_panda/base/error.h"
 #include "trash_panda/format/name_index.h"
 
@@ -32,10 +34,13 @@ class IndexFile {
  public:
   /// Parses an index. Shard names are checked to stay inside the folder.
   ///
+  /// @param buffer      Is kept: entries point into it.
+  /// @param text_bytes  Of the index; kJsonPaddingBytes more are there, whatever they hold.
   /// @retval kCorrupt      Reasons: index (no JSON, no weight_map, a value that is no string),
   ///                       index_duplicate, unsafe_path.
   /// @retval kUnsupported  A shard is of another format by its name (reason unsupported_format).
-  static Result<IndexFile> parse(std::string text, IndexShards shards = IndexShards::kSafetensors);
+  static Result<IndexFile> parse(AlignedBuffer buffer, std::uint64_t text_bytes,
+                                 IndexShards shards = IndexShards::kSafetensors);
 
   /// In the order of the file; no name is there twice.
   [[nodiscard]] const std::vector<IndexEntry>& entries() const { return entries_; }
@@ -45,14 +50,33 @@ class IndexFile {
   [[nodiscard]] std::optional<double> total_size() const { return total_size_; }
   /// Index into entries(), or nothing.
   [[nodiscard]] std::optional<std::size_t> find(std::string_view tensor) const;
+  /// What find() looks into, for who goes on with the same names; find() finds no more.
+  [[nodiscard]] NameIndex take_names() { return std::move(names_); }
 
  private:
-  std::string text_;                   ///< With padding: long, so that moving leaves it in place.
+  AlignedBuffer text_;
   std::deque<std::string> unescaped_;  ///< Names that the text spells with escapes.
   std::vector<IndexEntry> entries_;
   std::vector<std::string> shards_;
   std::optional<double> total_size_;
   NameIndex names_;  ///< Of entries_.
+};
+
+/// Finds the entries of tensors that come shard by shard. Where those of a shard come in about the
+/// order of the index, as nearly all writers have it, no more than the next entries are looked at.
+class IndexCursor {
+ public:
+  /// @param index  Outlives this.
+  explicit IndexCursor(const IndexFile& index);
+
+  /// Index into entries(); nothing when the index does not list the tensor, or in another shard.
+  std::optional<std::size_t> find(std::uint32_t shard_index, std::string_view tensor);
+
+ private:
+  const IndexFile& index_;
+  std::vector<std::uint32_t> order_;  ///< Entries by shard, those of one in the index's order.
+  std::vector<std::uint32_t> next_;   ///< By shard, into order_: the entry that is expected.
+  std::vector<std::uint32_t> ends_;   ///< By shard, into order_.
 };
 
 }  // namespace trash_panda::format

@@ -110,18 +110,18 @@ Result<void> append_weight(PackedExtent& extent, const Checkpoint& checkpoint, c
                                .with_reason("size_mismatch"));
   }
   const std::string& file = checkpoint.files()[record.file_index].name;
-  TP_RETURN_IF_ERROR(ledger.take_name(weight.name, "tensor", file));
-  PackedTensor packed{.name = weight.name,
+  TP_RETURN_IF_ERROR(ledger.take_name(std::string(weight.name), "tensor", file));
+  PackedTensor packed{.name = std::string(weight.name),
                       .dtype = weight.dtype,
                       .shape = record.shape,
                       .offset_bytes = 0,
                       .size_bytes = record.size_bytes,
                       .scale = {}};
   if (weight.scale) {
-    packed.scale =
-        PackedScale{.granularity = weight.scale->granularity,
-                    .block_shape = weight.scale->block_shape,
-                    .source_name = checkpoint.tensors()[weight.scale->tensor_index].name};
+    packed.scale = PackedScale{
+        .granularity = weight.scale->granularity,
+        .block_shape = weight.scale->block_shape,
+        .source_name = std::string(checkpoint.tensors()[weight.scale->tensor_index].name)};
   }
   TP_RETURN_IF_ERROR(append(extent, std::move(packed)));
   if (!weight.scale) {

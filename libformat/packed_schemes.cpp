@@ -50,7 +50,7 @@ std::optional<PackedScheme> match_blocks(const Checkpoint& checkpoint, std::size
   if (tensor.dtype != Dtype::kU8 || !tensor.name.ends_with(kBlocks)) {
     return std::nullopt;
   }
-  const std::string parameter = tensor.name.substr(0, tensor.name.size() - kBlocks.size());
+  const std::string parameter(tensor.name.substr(0, tensor.name.size() - kBlocks.size()));
   const auto scales = checkpoint.find(parameter + "_scales");
   if (!scales || checkpoint.tensors()[*scales].dtype != Dtype::kU8) {
     return std::nullopt;

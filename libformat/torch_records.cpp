@@ -34,7 +34,7 @@ auto place_of(const TensorRecord& tensor) {
 }
 
 Result<void> check_names(const std::vector<TensorRecord>& tensors) {
-  const auto name_at = [&](std::size_t i) { return std::string_view(tensors[i].name); };
+  const auto name_at = [&](std::size_t i) { return tensors[i].name; };
   const NameIndex names(tensors.size(), name_at);
   if (const auto twice = names.find_twice(name_at)) {
     return std::unexpected(
@@ -58,7 +58,7 @@ Result<FileContents> make_torch_records(TorchState state,
     TP_RETURN_IF_ERROR(check_repetition(tensor, file));
     const std::uint64_t storage_offset_bytes = storage_offsets[tensor.storage_index];
     contents.data_offset_bytes = std::min(contents.data_offset_bytes, storage_offset_bytes);
-    contents.tensors.push_back({.name = std::move(tensor.name),
+    contents.tensors.push_back({.name = contents.names.keep(tensor.name),
                                 .dtype = tensor.dtype,
                                 .shape = std::move(tensor.shape),
                                 .file_index = 0,

@@ -91,7 +91,8 @@ Result<std::optional<TorchaoWeight>> read_parameter(const Checkpoint& checkpoint
             .with_reason("unsupported_format")
             .with_hint("dequantize it with torchao, or use an fp8 or bf16 checkpoint"));
   }
-  TorchaoWeight weight{.name = name, .payload = 0, .scale = 0, .tiles = read_tiles(description)};
+  TorchaoWeight weight{
+      .name = text->first, .payload = 0, .scale = 0, .tiles = read_tiles(description)};
   TP_ASSIGN_OR_RETURN(weight.payload, find_part(checkpoint, name, "qdata"));
   TP_ASSIGN_OR_RETURN(weight.scale, find_part(checkpoint, name, "scale"));
   return weight;

@@ -14,8 +14,8 @@ namespace trash_panda::format {
 /// A parameter that torchao stores in parts: `proj.weight` as `proj._weight_qdata` and
 /// `proj._weight_scale`.
 struct TorchaoWeight {
-  std::string name;     ///< Of the parameter.
-  std::size_t payload;  ///< Into Checkpoint::tensors(), like `scale`.
+  std::string_view name;  ///< Of the parameter; in the metadata of the Checkpoint.
+  std::size_t payload;    ///< Into Checkpoint::tensors(), like `scale`.
   std::size_t scale;
   std::vector<TileShape> tiles;  ///< The block size that the metadata gives, where it is a tile.
 };

@@ -127,7 +127,7 @@ Result<void> WeightFinder::refuse_scaled_codes() const {
     const bool is_scale =
         companion.role == CompanionRole::kScale || companion.role == CompanionRole::kPossibleScale;
     const auto weight = places_[index] == Place::kParameter && is_scale
-                            ? checkpoint_.find(companion.weight)
+                            ? find_weight_of(index, companion)
                             : std::nullopt;
     if (!weight || !is_code(*weight)) {
       continue;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -51,6 +52,8 @@ class WeightFinder {
                                     const std::vector<std::size_t>& payloads) const;
   Result<void> place_companions();
   Result<void> place_scale(std::size_t tensor_index, const Companion& companion);
+  [[nodiscard]] std::optional<std::size_t> find_weight_of(std::size_t tensor_index,
+                                                          const Companion& companion) const;
   Result<void> pair(std::size_t scale_index, std::size_t weight_index, const ScaleHints& hints);
   Result<void> pair_swizzled(std::size_t weight_index);
   Result<void> keep_pair(std::size_t weight_index, WeightScale scale);
@@ -75,8 +78,8 @@ class WeightFinder {
   std::unordered_map<std::size_t, Dtype> payload_dtypes_;  ///< Where not the stored one.
   std::vector<WeightScale> scales_;
   std::vector<std::size_t> scale_of_;  ///< Into scales_, by tensor of the weight; kNoScale: none.
-  std::unordered_map<std::size_t, std::string> names_;  ///< Where not the stored one.
-  bool has_quantized_ = false;                          ///< Some payload is fp8.
+  std::unordered_map<std::size_t, std::string_view> names_;  ///< Where not the stored one.
+  bool has_quantized_ = false;                               ///< Some payload is fp8.
   WeightTable table_;
 };
 

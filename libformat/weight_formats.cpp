@@ -89,8 +89,12 @@ std::vector<std::string> describe_formats(const Checkpoint& checkpoint,
     std::uint64_t size_bytes;
   };
   std::map<FormatKey, Found> found;
+  auto at = found.end();  // Neighbours are often alike.
   for (const Weight& weight : weights) {
-    const auto at = found.try_emplace(key_of(weight), Found{&weight, 0}).first;
+    FormatKey key = key_of(weight);
+    if (at == found.end() || at->first != key) {
+      at = found.try_emplace(std::move(key), Found{&weight, 0}).first;
+    }
     at->second.size_bytes += checkpoint.tensors()[weight.tensor_index].size_bytes;
   }
   std::vector<std::pair<std::uint64_t, std::string>> by_size;

@@ -1,4 +1,6 @@
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -55,8 +57,17 @@ Result<void> WeightFinder::place_companions() {
   return {};
 }
 
+std::optional<std::size_t> WeightFinder::find_weight_of(std::size_t tensor_index,
+                                                        const Companion& companion) const {
+  // Many writers put a scale right behind its weight.
+  if (tensor_index > 0 && companion.belongs_to(checkpoint_.tensors()[tensor_index - 1].name)) {
+    return tensor_index - 1;
+  }
+  return checkpoint_.find(companion.weight());
+}
+
 Result<void> WeightFinder::place_scale(std::size_t tensor_index, const Companion& companion) {
-  const auto weight = checkpoint_.find(companion.weight);
+  const auto weight = find_weight_of(tensor_index, companion);
   if (weight && is_fp8(payload_dtype(*weight))) {
     return pair(tensor_index, *weight, hints_);
   }
@@ -69,7 +80,7 @@ Result<void> WeightFinder::place_scale(std::size_t tensor_index, const Companion
     if (is_certain && has_quantized_) {
       ignore(tensor_index);
       table_.warnings.push_back(fmt::format("scale {} is left out: its weight {} is not here",
-                                            name_of(tensor_index), printable(companion.weight)));
+                                            name_of(tensor_index), printable(companion.weight())));
     }
     return {};
   }
@@ -120,7 +131,7 @@ Result<void> WeightFinder::pair(std::size_t scale_index, std::size_t weight_inde
 
 Result<void> WeightFinder::pair_swizzled(std::size_t weight_index) {
   const TensorRecord& weight = checkpoint_.tensors()[weight_index];
-  const auto scale_index = checkpoint_.find(weight.name + "_scale");
+  const auto scale_index = checkpoint_.find(fmt::format("{}_scale", weight.name));
   if (!scale_index || !is_fp8(payload_dtype(weight_index))) {
     return {};  // Judged later, as any layer's: a missing scale, or a weight that is not fp8.
   }

@@ -84,7 +84,7 @@ Result<format::PackLayout> make_pack_layout(const Plan& plan,
       block_extents[owner].weights.push_back(index);
     } else if (tensors[weight.tensor_index].size_bytes >= kOwnExtentBytesMin &&
                weight.name != kBaseExtentName) {
-      layout.extents.push_back({weight.name, Tier::kBase, {index}});
+      layout.extents.push_back({std::string(weight.name), Tier::kBase, {index}});
     } else {
       small_base.weights.push_back(index);
     }

@@ -1,12 +1,17 @@
 #include "index_file.h"
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "format/support/padded_text.h"
 
 namespace trash_panda::format {
 namespace {
@@ -15,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 Result<IndexFile> parse_index(std::string_view text) {
-  return IndexFile::parse(std::string(text));
+  return IndexFile::parse(testing::padded_text(text), text.size());
 }
 
 std::string index_verdict(std::string_view text) {
@@ -90,6 +95,40 @@ TEST(IndexFile, RefusesShardsOfOtherFormats) {
   EXPECT_EQ(index.error().code(), ErrorCode::kUnsupported);
   EXPECT_EQ(index.error().reason(), "unsupported_format");
   EXPECT_THAT(index.error().message(), HasSubstr(".bin"));
+}
+
+/// Positions in the index of names that come from a shard, in their order; -1 for none.
+std::vector<int> positions(const IndexFile& index, std::uint32_t shard,
+                           const std::vector<std::string_view>& names) {
+  IndexCursor cursor(index);
+  std::vector<int> found;
+  for (const std::string_view name : names) {
+    const std::optional<std::size_t> entry = cursor.find(shard, name);
+    found.push_back(entry ? static_cast<int>(*entry) : -1);
+  }
+  return found;
+}
+
+TEST(IndexCursor, FindsEntriesInWhateverOrderTheTensorsCome) {
+  const Result<IndexFile> index =
+      parse_index(R"({"weight_map":{"a":"1","b":"2","c":"1","d":"2","e":"1","f":"1","g":"1",)"
+                  R"("h":"1","i":"1"}})");
+  ASSERT_TRUE(index) << index.error().message();
+  EXPECT_THAT(positions(*index, 0, {"a", "c", "e", "f", "g", "h", "i"}),
+              ElementsAre(0, 2, 4, 5, 6, 7, 8));
+  EXPECT_THAT(positions(*index, 0, {"i", "h", "g", "f", "e", "c", "a"}),
+              ElementsAre(8, 7, 6, 5, 4, 2, 0));
+  EXPECT_THAT(positions(*index, 0, {"c", "f", "h", "a", "e", "g", "i"}),
+              ElementsAre(2, 5, 7, 0, 4, 6, 8));
+  EXPECT_THAT(positions(*index, 1, {"d", "b"}), ElementsAre(3, 1));
+}
+
+TEST(IndexCursor, FindsNothingThatIsNotListedInTheShard) {
+  const Result<IndexFile> index = parse_index(R"({"weight_map":{"a":"1","b":"2","c":"1"}})");
+  ASSERT_TRUE(index) << index.error().message();
+  EXPECT_THAT(positions(*index, 0, {"b", "x", "a", "x", "c", "c2"}),
+              ElementsAre(-1, -1, 0, -1, 2, -1));
+  EXPECT_THAT(positions(*index, 1, {"a", "b", "c"}), ElementsAre(-1, 1, -1));
 }
 
 }  // namespace

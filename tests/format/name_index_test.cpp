@@ -1,5 +1,6 @@
 #include "trash_panda/format/name_index.h"
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,6 +47,18 @@ TEST(NameIndex, TellsTwoPositionsOfOneNameTheFirstInFront) {
   const NameIndex index(names.size(), names_of(names));
   EXPECT_EQ(index.find_twice(names_of(names)), (std::pair<std::size_t, std::size_t>(42, 100)));
   EXPECT_EQ(index.find("t42", names_of(names)), 42U);
+}
+
+TEST(NameIndex, FollowsNamesThatMove) {
+  const std::vector<std::string> names = {"a", "b", "c", "d"};
+  const std::vector<std::string> moved = {"d", "a", "c", "b"};
+  const std::vector<std::uint32_t> new_positions = {1, 3, 2, 0};
+  NameIndex index(names.size(), names_of(names));
+  index.move_names(new_positions);
+  for (std::size_t i = 0; i < moved.size(); ++i) {
+    EXPECT_EQ(index.find(moved[i], names_of(moved)), i);
+  }
+  EXPECT_FALSE(index.find("e", names_of(moved)));
 }
 
 TEST(NameIndex, KeepsNamesWithZeroBytesApart) {

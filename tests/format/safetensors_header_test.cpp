@@ -135,7 +135,7 @@ TEST(ParseHeader, KeepsNamesAsTheyAre) {
   const auto name_of = [](std::string_view written) {
     const auto header =
         parse_text(fmt::format(R"({{"{}":["U8",[1],[0,1]]}})", written), /*data_bytes=*/1);
-    return header ? header->tensors.at(0).name : header.error().message();
+    return header ? std::string(header->tensors.at(0).name) : header.error().message();
   };
   EXPECT_EQ(name_of(""), "");
   EXPECT_EQ(name_of("../../etc/passwd"), "../../etc/passwd");

@@ -32,7 +32,7 @@ using testing::SafetensorsBuilder;
 using testing::TempDir;
 using testing::TorchBuilder;
 using testing::write_text;
-using Aliases = std::map<std::string, std::string>;
+using Aliases = decltype(WeightTable::aliases);
 
 constexpr std::uint64_t kPayloadBytes = 16;
 constexpr std::uint64_t kStorageBytes = 2 * kPayloadBytes + 2 * sizeof(float);

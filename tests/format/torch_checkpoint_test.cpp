@@ -6,6 +6,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -90,7 +91,7 @@ std::vector<float> values_of(const Checkpoint& checkpoint, const std::string& na
 std::vector<std::string> stored_names(const Checkpoint& checkpoint) {
   std::vector<std::string> names;
   for (const TensorRecord& tensor : checkpoint.tensors()) {
-    names.push_back(tensor.name);
+    names.emplace_back(tensor.name);
   }
   return names;
 }
@@ -146,8 +147,7 @@ TEST(TorchCheckpoint, NamesWhatSharesMemoryOnce) {
   const auto weights = find_weights(*checkpoint);
   ASSERT_TRUE(weights) << weights.error().to_string();
   // Blocks stream alone: each has its own copy.
-  EXPECT_EQ(weights->aliases,
-            (std::map<std::string, std::string>{{"head.weight", "embed.weight"}}));
+  EXPECT_THAT(weights->aliases, ElementsAre(std::pair("head.weight", "embed.weight")));
   EXPECT_EQ(weights->weights.size(), 4U);
 }
 

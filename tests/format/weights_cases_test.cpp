@@ -11,6 +11,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -86,7 +87,9 @@ std::string compare_weight(const Checkpoint& checkpoint, const Weight& weight,
   const std::string wanted_bytes = read_payload(expected, *wanted_index);
   const std::string payload = read_payload(checkpoint, weight.tensor_index);
   if (wanted.dtype != Dtype::kF32) {
-    return wanted.dtype == weight.dtype && wanted_bytes == payload ? "" : weight.name + " differs";
+    return wanted.dtype == weight.dtype && wanted_bytes == payload
+               ? ""
+               : fmt::format("{} differs", weight.name);
   }
   if (stored.shape != wanted.shape) {
     return fmt::format("{} has shape {}, expected {}", weight.name, to_string(stored.shape),
@@ -117,7 +120,7 @@ std::string compare_values(const Case& test, const Checkpoint& checkpoint,
   if (!expected) {
     return expected.error().to_string();
   }
-  std::set<std::string> found;
+  std::set<std::string_view> found;
   for (const Weight& weight : table.weights) {
     found.insert(weight.name);
     if (test.expected.contains("raw_tensors") &&

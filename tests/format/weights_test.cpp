@@ -47,7 +47,7 @@ struct Found {
   [[nodiscard]] std::vector<std::string> parameters() const {
     std::vector<std::string> names;
     for (const Weight& found : table.value().weights) {
-      names.push_back(found.name);
+      names.emplace_back(found.name);
     }
     return names;
   }

@@ -104,7 +104,7 @@ void check_weights(const Checkpoint& checkpoint, const WeightTable& table) {
   std::set<std::string> names;
   for (const format::Weight& weight : table.weights) {
     ++uses.at(weight.tensor_index);
-    TP_ASSERT(names.insert(weight.name).second);
+    TP_ASSERT(names.emplace(weight.name).second);
     if (weight.scale) {
       ++uses.at(weight.scale->tensor_index);
       check_scale(checkpoint, *weight.scale);

@@ -47,7 +47,7 @@ void check_gguf_tensors(const GgufHeader& header, std::uint64_t file_size_bytes)
     TP_ASSERT((tensor.offset_bytes - header.data_offset_bytes) % header.alignment_bytes == 0);
     TP_ASSERT(tensor.offset_bytes <= file_size_bytes);
     TP_ASSERT(tensor.size_bytes <= file_size_bytes - tensor.offset_bytes);
-    TP_ASSERT(names.insert(tensor.name).second);
+    TP_ASSERT(names.emplace(tensor.name).second);
     check_gguf_blocks(tensor);
     end_bytes = tensor.offset_bytes + tensor.size_bytes;
   }

@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "trash_panda/base/aligned_buffer.h"
+
 #include "fuzz_target.h"
 #include "index_file.h"
+#include "json_walk.h"
 
 namespace trash_panda::fuzz {
 
@@ -46,7 +50,10 @@ void check_entries(const IndexFile& index, std::string_view text) {
 }
 
 bool fuzz_index(std::string_view input) {
-  Result<IndexFile> index = IndexFile::parse(std::string(input));
+  Result<AlignedBuffer> buffer = AlignedBuffer::create(input.size() + format::kJsonPaddingBytes);
+  TP_ASSERT(buffer);
+  std::ranges::copy(std::as_bytes(std::span(input)), buffer->data());
+  Result<IndexFile> index = IndexFile::parse(*std::move(buffer), input.size());
   if (!index) {
     check_refusal(index.error());
     return false;

@@ -46,7 +46,7 @@ void check_places(const SafetensorsHeader& header, std::uint64_t header_bytes,
   for (const TensorRecord& tensor : header.tensors) {
     TP_ASSERT(tensor.offset_bytes == end_bytes);
     TP_ASSERT(tensor.size_bytes <= file_size_bytes - end_bytes);
-    TP_ASSERT(names.insert(tensor.name).second && tensor.name != kMetadata);
+    TP_ASSERT(names.emplace(tensor.name).second && tensor.name != kMetadata);
     check_size(tensor);
     end_bytes += tensor.size_bytes;
   }
@@ -66,7 +66,7 @@ void check_against_json(const SafetensorsHeader& header, std::string_view text) 
     TP_ASSERT(metadata->at(key) == value);
   }
   for (const TensorRecord& tensor : header.tensors) {
-    const Json& entry = json.at(tensor.name);
+    const Json& entry = json.at(std::string(tensor.name));
     const bool is_list = entry.is_array();
     TP_ASSERT((is_list ? entry.at(0) : entry.at("dtype")) == format::dtype_name(tensor.dtype));
     TP_ASSERT((is_list ? entry.at(1) : entry.at("shape")) == Json(tensor.shape));
@@ -91,9 +91,9 @@ void check_round_trip(const SafetensorsHeader& header) {
   json[kMetadata] = header.metadata;
   std::uint64_t end_bytes = 0;
   for (const TensorRecord& tensor : header.tensors) {
-    json[tensor.name] = {{"dtype", format::dtype_name(tensor.dtype)},
-                         {"shape", tensor.shape},
-                         {"data_offsets", {end_bytes, end_bytes + tensor.size_bytes}}};
+    json[std::string(tensor.name)] = {{"dtype", format::dtype_name(tensor.dtype)},
+                                      {"shape", tensor.shape},
+                                      {"data_offsets", {end_bytes, end_bytes + tensor.size_bytes}}};
     end_bytes += tensor.size_bytes;
   }
   const std::string text = json.dump();

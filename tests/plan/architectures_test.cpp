@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "trash_panda/format/text_arena.h"
 #include "trash_panda/plan/block_groups.h"
 
 #include "plan/support/models.h"
@@ -58,6 +59,7 @@ struct Architecture {
   std::uint64_t other_tensors = 0;
   std::uint64_t other_bytes = 0;
   std::vector<format::TensorRecord> tensors;
+  format::TextArena tensor_names;
 };
 
 std::vector<Architecture> read_architectures(const std::filesystem::path& folder) {
@@ -83,7 +85,9 @@ std::vector<Architecture> read_architectures(const std::filesystem::path& folder
       lines >> architectures.back().other_tensors >> architectures.back().other_bytes;
     } else {
       format::TensorRecord tensor{};
-      lines >> tensor.size_bytes >> tensor.name;
+      std::string name;
+      lines >> tensor.size_bytes >> name;
+      tensor.name = architectures.back().tensor_names.keep(name);
       architectures.back().tensors.push_back(std::move(tensor));
     }
   }

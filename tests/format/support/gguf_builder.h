@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <utility>
 #include <vector>
@@ -98,8 +99,8 @@ class GgufBuilder {
   GgufBuilder& describe(const std::string& name, std::uint32_t type, const format::Shape& shape,
                         std::uint64_t offset) {
     std::string dimensions;
-    for (auto dimension = shape.rbegin(); dimension != shape.rend(); ++dimension) {
-      dimensions += le(*dimension);
+    for (const std::uint64_t dimension : shape | std::views::reverse) {
+      dimensions += le(dimension);
     }
     infos_.push_back(gguf_string(name) + le(static_cast<std::uint32_t>(shape.size())) + dimensions +
                      le(type) + le(offset));

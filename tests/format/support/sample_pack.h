@@ -75,12 +75,12 @@ class SamplePack {
   void find_weights() {
     const std::vector<format::TensorRecord>& tensors = checkpoint_->tensors();
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const std::string& name = tensors[i].name;
+      const std::string name(tensors[i].name);
       if (name.ends_with("scale")) {
         continue;
       }
       format::Weight weight{
-          .name = name, .tensor_index = i, .dtype = tensors[i].dtype, .scale = std::nullopt};
+          .name = tensors[i].name, .tensor_index = i, .dtype = tensors[i].dtype, .scale = {}};
       if (name.ends_with("mlp.weight")) {
         weight.scale = format::WeightScale{.tensor_index = *checkpoint_->find(name + "_scale"),
                                            .granularity = format::Granularity::kTensor,
@@ -112,7 +112,7 @@ class SamplePack {
                                  .weights = {}});
     }
     for (std::size_t i = 0; i < weights_.weights.size(); ++i) {
-      const std::string& name = weights_.weights[i].name;
+      const std::string_view name = weights_.weights[i].name;
       const std::size_t extent =
           name.starts_with("layers.") ? static_cast<std::size_t>(name[7] - '0') + 1 : 0;
       layout_.extents[extent].weights.push_back(i);

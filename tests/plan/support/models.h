@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "trash_panda/format/tensor_record.h"
+#include "trash_panda/format/text_arena.h"
 #include "trash_panda/format/weights.h"
 #include "trash_panda/plan/hardware.h"
 #include "trash_panda/plan/planner.h"
@@ -18,14 +20,14 @@ namespace trash_panda::plan {
 /// A list of tensors by name, as a checkpoint would hold them, without bytes.
 class Names {
  public:
-  Names& add(std::string name, format::Shape shape = {8, 8},
+  Names& add(std::string_view name, format::Shape shape = {8, 8},
              format::Dtype dtype = format::Dtype::kBf16) {
     std::uint64_t elements = 1;
     for (const std::uint64_t dimension : shape) {
       elements *= dimension;
     }
     const std::uint64_t size_bytes = elements * format::dtype_bits(dtype) / 8;
-    tensors_.push_back({std::move(name), dtype, std::move(shape), 0, end_bytes_, size_bytes});
+    tensors_.push_back({texts_->keep(name), dtype, std::move(shape), 0, end_bytes_, size_bytes});
     end_bytes_ += size_bytes;
     return *this;
   }
@@ -44,6 +46,8 @@ class Names {
   [[nodiscard]] const std::vector<format::TensorRecord>& tensors() const { return tensors_; }
 
  private:
+  /// Shared, so that copies of the list stay valid.
+  std::shared_ptr<format::TextArena> texts_ = std::make_shared<format::TextArena>();
   std::vector<format::TensorRecord> tensors_;
   std::uint64_t end_bytes_ = 0;
 };

@@ -207,7 +207,7 @@ class StreamPack {
           {.name = block_name(block), .tier = options_.tiers[block], .weights = {}});
     }
     for (std::size_t at = 0; at < weights.weights.size(); ++at) {
-      const std::string& name = weights.weights[at].name;
+      const std::string name(weights.weights[at].name);
       std::size_t extent = 0;
       if (name.starts_with("layers.")) {
         extent = 1 + std::stoul(name.substr(7));

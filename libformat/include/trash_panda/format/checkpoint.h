@@ -14,6 +14,7 @@
 #include "trash_panda/base/file.h"
 #include "trash_panda/format/name_index.h"
 #include "trash_panda/format/tensor_record.h"
+#include "trash_panda/format/text_arena.h"
 
 namespace trash_panda::format {
 
@@ -60,7 +61,8 @@ class Checkpoint {
   [[nodiscard]] const std::vector<CheckpointFile>& files() const { return files_; }
   /// Whether a file is GGUF: it can be looked at and planned for, but not packed.
   [[nodiscard]] bool is_gguf() const;
-  /// In file order, then by offset. Tensors may share bytes: views of torch files, and names that
+  /// In file order, then by offset; names are valid as long as the checkpoint. Tensors may share
+  /// bytes: views of torch files, and names that
   /// `__metadata__` ties to a stored tensor. find_weights() says which of them are one weight.
   [[nodiscard]] const std::vector<TensorRecord>& tensors() const { return tensors_; }
   /// Index into tensors(), or nothing.
@@ -89,6 +91,7 @@ class Checkpoint {
   std::vector<CheckpointFile> files_;
   std::vector<File> open_files_;  ///< Same indexes as files_.
   std::vector<TensorRecord> tensors_;
+  TextArena names_;          ///< Of tensors_.
   NameIndex index_by_name_;  ///< Of tensors_.
   std::string fingerprint_;
   std::vector<std::string> notes_;

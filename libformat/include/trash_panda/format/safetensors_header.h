@@ -10,6 +10,7 @@
 
 #include "trash_panda/base/error.h"
 #include "trash_panda/format/tensor_record.h"
+#include "trash_panda/format/text_arena.h"
 
 namespace trash_panda::format {
 
@@ -23,7 +24,8 @@ inline constexpr std::uint64_t kHeaderBytesMax = 100'000'000;
 /// What a header says: its tensors in the order of their data, and `__metadata__`.
 struct SafetensorsHeader {
   std::vector<TensorRecord>
-      tensors;  ///< `file_index` is 0; offsets are from the start of the file.
+      tensors;      ///< `file_index` is 0; offsets are from the start of the file.
+  TextArena names;  ///< Of `tensors`.
   std::map<std::string, std::string> metadata;
 };
 

@@ -1,24 +1,17 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "trash_panda/format/dtype.h"
 #include "trash_panda/format/ggml_type.h"
+#include "trash_panda/format/shape.h"
 
 namespace trash_panda::format {
 
-/// Row-major, outermost first; empty for a scalar.
-using Shape = std::vector<std::uint64_t>;
-
-/// "[4096, 1024]", "[]"; for messages, so more dimensions than any tensor has are cut.
-[[nodiscard]] std::string to_string(const Shape& shape);
-
 /// Where one tensor lies in a checkpoint. Plain data; no bytes of the tensor are held.
 struct TensorRecord {
-  std::string name;
+  std::string_view name;  ///< Its text belongs to who made the record: the Checkpoint, as a rule.
   Dtype dtype;
   Shape shape;
   std::uint32_t file_index;    ///< Into Checkpoint::files().

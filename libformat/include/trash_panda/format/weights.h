@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -48,14 +49,15 @@ struct WeightScale {
 
 /// A data tensor with its companions, under its canonical form.
 struct Weight {
-  std::string name;          ///< Of the parameter. The stored tensor has the same name, except
-                             ///< where a convention splits a parameter (torchao's X._weight_qdata).
+  /// Of the parameter, valid as long as the Checkpoint. The stored tensor has the same name, except
+  /// where a convention splits a parameter (torchao's X._weight_qdata).
+  std::string_view name;
   std::size_t tensor_index;  ///< Of the payload, into Checkpoint::tensors().
   Dtype dtype;               ///< Of the payload: differs from the stored one where fp8 lies in U8.
   std::optional<WeightScale> scale;
 
   /// `<weight>_scale`: the canonical name of its scale.
-  [[nodiscard]] std::string scale_name() const { return name + "_scale"; }
+  [[nodiscard]] std::string scale_name() const { return std::string(name) + "_scale"; }
 };
 
 /// A stored scale that holds a value which is seldom meant.
@@ -70,7 +72,7 @@ struct WeightTable {
   std::vector<std::size_t> ignored;  ///< Activation and cache scales, markers: not parameters.
   /// Tied name → name of the weight that has the same bytes and, where it has one, the same scale.
   /// Not across numbered blocks: each streams alone, so it has its own copy of what it shares.
-  std::map<std::string, std::string> aliases;
+  std::map<std::string, std::string, std::less<>> aliases;
   std::vector<std::size_t> tied;      ///< Payloads and scales of `aliases`, in no certain order.
   std::vector<std::string> formats;   ///< Storage conventions found, most bytes first, such as
                                       ///< "fp8 (scale per tensor)" or "bf16".
