@@ -15,16 +15,17 @@
 #include "trash_panda/format/exponent_code.h"
 
 /// Arrays that an exponent code may do well or badly on, and a look into what was made of them.
-namespace trash_panda::format::testing {
+namespace trash_panda::testing {
 
 using Bytes = std::vector<std::byte>;
 
-inline std::size_t width_of(Dtype dtype) {
-  return dtype_bits(dtype) / 8;
+inline std::size_t width_of(format::Dtype dtype) {
+  return format::dtype_bits(dtype) / 8;
 }
 
 /// An array of which each element's upper 16 bits come from `next`; lower ones, if any, are noise.
-inline Bytes elements_of(Dtype dtype, std::size_t count, const std::function<unsigned()>& next) {
+inline Bytes elements_of(format::Dtype dtype, std::size_t count,
+                         const std::function<unsigned()>& next) {
   Bytes raw(count * width_of(dtype));
   std::minstd_rand noise(7);
   for (std::size_t i = 0; i < count; ++i) {
@@ -39,7 +40,7 @@ inline Bytes elements_of(Dtype dtype, std::size_t count, const std::function<uns
 }
 
 /// As weights are: normal with a deviation of 0.02.
-inline Bytes gaussian(Dtype dtype, std::size_t count, unsigned seed = 1) {
+inline Bytes gaussian(format::Dtype dtype, std::size_t count, unsigned seed = 1) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0, 0.02F);
   return elements_of(dtype, count,
@@ -47,7 +48,7 @@ inline Bytes gaussian(Dtype dtype, std::size_t count, unsigned seed = 1) {
 }
 
 /// An array whose exponents come from `next`, with random signs and mantissas.
-inline Bytes with_exponents(Dtype dtype, std::size_t count,
+inline Bytes with_exponents(format::Dtype dtype, std::size_t count,
                             const std::function<unsigned(std::mt19937&)>& next, unsigned seed = 1) {
   std::mt19937 random(seed);
   return elements_of(dtype, count, [&] {
@@ -62,7 +63,7 @@ struct NamedArray {
 };
 
 /// One array of each kind.
-inline std::vector<NamedArray> arrays_of_each_kind(Dtype dtype, std::size_t count) {
+inline std::vector<NamedArray> arrays_of_each_kind(format::Dtype dtype, std::size_t count) {
   const auto any = [](std::mt19937& random) { return static_cast<unsigned>(random()); };
   std::vector<NamedArray> arrays;
   arrays.push_back({"gaussian", gaussian(dtype, count)});
@@ -84,21 +85,23 @@ inline std::vector<NamedArray> arrays_of_each_kind(Dtype dtype, std::size_t coun
   // The chunk's most frequent exponents are none of the first tiles' own.
   arrays.push_back(
       {"all literals, then none", with_exponents(dtype, count, [n = 0U](auto& random) mutable {
-         return n++ % kExponentChunkElements < 6000 ? 200U + static_cast<unsigned>(random()) % 50
-                                                    : static_cast<unsigned>(random()) % 10;
+         return n++ % format::kExponentChunkElements < 6000
+                    ? 200U + static_cast<unsigned>(random()) % 50
+                    : static_cast<unsigned>(random()) % 10;
        })});
   arrays.push_back({"all 256 exponents alike",
                     with_exponents(dtype, count, [n = 0U](auto&) mutable { return n++; })});
   return arrays;
 }
 
-/// encode_exponents() into just as many bytes as it may take, cut to those that it took.
-inline Bytes encode(Dtype dtype, std::span<const std::byte> raw,
-                    const ExponentImplementation& implementation) {
-  Bytes coded(exponent_coded_bytes_max(dtype, raw.size() / width_of(dtype)), std::byte{0xa5});
-  coded.resize(encode_exponents(dtype, raw, coded, implementation));
+/// format::encode_exponents() into just as many bytes as it may take, cut to those that it took.
+inline Bytes encode(format::Dtype dtype, std::span<const std::byte> raw,
+                    const format::ExponentImplementation& implementation) {
+  Bytes coded(format::exponent_coded_bytes_max(dtype, raw.size() / width_of(dtype)),
+              std::byte{0xa5});
+  coded.resize(format::encode_exponents(dtype, raw, coded, implementation));
   coded.shrink_to_fit();
   return coded;
 }
 
-}  // namespace trash_panda::format::testing
+}  // namespace trash_panda::testing
