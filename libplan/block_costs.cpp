@@ -52,7 +52,7 @@ Result<CostedBlocks> cost_blocks(const ModelSummary& model, const Hardware& hard
           Error(ErrorCode::kUsage, fmt::format("the profile is of {} blocks, the model has {}",
                                                request.profile_s->size(), costed.blocks.size())));
     }
-    costed.compute_source = "profile";
+    costed.compute_source = kComputeProfiled;
     for (std::size_t index = 0; index < costed.blocks.size(); ++index) {
       costed.blocks[index].compute_s = (*request.profile_s)[index];
     }

@@ -143,6 +143,11 @@ Result<Budgets> derive_budgets(const Hardware& hardware, const PlanRequest& requ
   Budgets budgets;
   TP_RETURN_IF_ERROR(derive_ram(hardware, request, budgets));
   TP_RETURN_IF_ERROR(derive_vram(hardware, request, budgets));
+  if (request.max_pinned_bytes && budgets.vram.bytes > 0 &&
+      *request.max_pinned_bytes < budgets.ram.bytes) {
+    budgets.ram = {
+        .bytes = *request.max_pinned_bytes, .is_given = true, .flag = "a larger --max-pinned"};
+  }
   return budgets;
 }
 

@@ -26,6 +26,19 @@ std::optional<StorageForm> parse_storage_form(std::string_view name) {
   return found == kStorageForms.end() ? std::nullopt : std::optional(found->second);
 }
 
+std::string_view placement_name(PlacementMethod method) {
+  return method == PlacementMethod::kGreedy ? "greedy" : "cost";
+}
+
+std::optional<PlacementMethod> parse_placement(std::string_view name) {
+  for (const PlacementMethod method : {PlacementMethod::kCost, PlacementMethod::kGreedy}) {
+    if (name == placement_name(method)) {
+      return method;
+    }
+  }
+  return std::nullopt;
+}
+
 std::uint64_t Plan::stored_bytes(Tier tier) const {
   std::uint64_t of_tier_bytes = 0;
   std::uint64_t of_blocks_bytes = 0;

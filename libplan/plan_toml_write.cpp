@@ -1,5 +1,8 @@
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +13,9 @@
 #include "trash_panda/base/units.h"
 #include "trash_panda/format/tier.h"
 #include "trash_panda/plan/plan_toml.h"
+
+#include "plan_toml_texts.h"
+#include "toml_comments.h"
 
 namespace trash_panda::plan {
 namespace {
@@ -79,6 +85,61 @@ std::string array_text(const std::vector<std::uint64_t>& values) {
   return fmt::format("[{}]", fmt::join(values, ", "));
 }
 
+/// One line with the amount for people behind it.
+std::string size_line(std::string_view key, std::uint64_t bytes) {
+  return fmt::format("{} = {}  # {}\n", key, bytes, format_bytes(bytes));
+}
+
+std::string optional_size_line(std::string_view key, std::optional<std::uint64_t> bytes) {
+  return bytes ? size_line(key, *bytes) : std::string();
+}
+
+std::string optional_line(std::string_view key, std::optional<std::uint64_t> value) {
+  return value ? fmt::format("{} = {}\n", key, *value) : std::string();
+}
+
+std::string texts_line(std::string_view key, const std::vector<std::string>& texts) {
+  std::vector<std::string> quoted;
+  for (const std::string& text : texts) {
+    quoted.push_back(quote(text));
+  }
+  return texts.empty() ? std::string() : fmt::format("{} = [{}]\n", key, fmt::join(quoted, ", "));
+}
+
+/// What differs from the defaults. Compute dtype, KV cache and profile stand where they count.
+std::string request_text(const PlanRequest& request) {
+  std::string text = request.gpu_index > 0 ? fmt::format("gpu = {}\n", request.gpu_index) : "";
+  text += optional_size_line("max_vram_bytes", request.max_vram_bytes);
+  if (request.headroom_vram_bytes != kHeadroomVramBytes) {
+    text += size_line("headroom_vram_bytes", request.headroom_vram_bytes);
+  }
+  text += optional_size_line("activation_vram_bytes", request.activation_vram_bytes);
+  text += optional_size_line("max_ram_bytes", request.max_ram_bytes);
+  text += optional_size_line("min_free_ram_bytes", request.min_free_ram_bytes);
+  text += optional_size_line("max_pinned_bytes", request.max_pinned_bytes);
+  text += request.allow_disk ? "" : "allow_disk = false\n";
+  text += optional_line("resident_blocks", request.resident_blocks);
+  std::vector<std::string> assignments;
+  for (const auto& [tier, selector] : request.assignments) {
+    assignments.push_back(fmt::format("{}={}", format::tier_name(tier), selector));
+  }
+  text += texts_line("assign", assignments);
+  text += optional_line("lookahead_blocks", request.lookahead_blocks);
+  if (request.placement != PlacementMethod::kCost) {
+    text += fmt::format("placement = \"{}\"\n", placement_name(request.placement));
+  }
+  if (request.context) {
+    text += fmt::format("context_tokens = {}\nbatch_size = {}\nkv_dtype = {}\n",
+                        request.context->context_tokens, request.context->batch_size,
+                        quote(request.context->kv_dtype));
+  }
+  if (request.compute_s) {
+    text += fmt::format("compute_s = {}\n", float_text(*request.compute_s));
+  }
+  text += texts_line("groups", request.groups);
+  return text.empty() ? text : fmt::format("\n{}\n[request]\n{}", kRequestRemark, text);
+}
+
 std::string rates_text(const Plan& plan) {
   std::string text = rate_line("disk_bytes_per_s", plan.rates.disk_bytes_per_s) +
                      rate_line("decode_bytes_per_s", plan.rates.decode_bytes_per_s) +
@@ -104,10 +165,8 @@ std::string prediction_text(const Plan& plan) {
         float_text(plan.predicted->first_pass_s));
   }
   if (!plan.demote_gpu.empty() || !plan.demote_ram.empty()) {
-    text += fmt::format(
-        "\n# Blocks that give up their place first when memory is short at load, by index from 0.\n"
-        "[demotion]\ngpu = {}\nram = {}\n",
-        array_text(plan.demote_gpu), array_text(plan.demote_ram));
+    text += fmt::format("\n{}\n[demotion]\ngpu = {}\nram = {}\n", kDemotionRemark,
+                        array_text(plan.demote_gpu), array_text(plan.demote_ram));
   }
   return text;
 }
@@ -131,19 +190,12 @@ std::string block_text(const PlannedBlock& block) {
   return text;
 }
 
-/// One line with the amount for people behind it.
-std::string size_line(std::string_view key, std::uint64_t bytes) {
-  return fmt::format("{} = {}  # {}\n", key, bytes, format_bytes(bytes));
-}
-
 }  // namespace
 
 std::string write_plan_toml(const Plan& plan) {
-  std::string text = fmt::format(
-      "# Plan of trash-panda. The tier of a block may be changed by hand: gpu, ram or disk.\n"
-      "# `trash-panda repack MODEL --plan THIS` lays the model out for it.\n"
-      "version = {}\n\n[model]\npath = {}\nfingerprint = {}\n",
-      kPlanVersion, quote(plan.model_path), quote(plan.model_fingerprint));
+  std::string text = fmt::format("{}\n{}\nversion = {}\n\n[model]\npath = {}\nfingerprint = {}\n",
+                                 kPlanRemark, kRepackRemark, kPlanVersion, quote(plan.model_path),
+                                 quote(plan.model_fingerprint));
   text += size_line("stored_bytes", plan.model_bytes);
   text += fmt::format("tensor_count = {}\n\n[hardware]\n", plan.tensor_count);
   text += size_line("ram_total_bytes", plan.ram_total_bytes);
@@ -161,6 +213,7 @@ std::string write_plan_toml(const Plan& plan) {
   if (plan.kv_cache_bytes > 0) {
     text += size_line("kv_cache_bytes", plan.kv_cache_bytes);
   }
+  text += request_text(plan.request);
   text += fmt::format("\n[settings]\ncompute_dtype = {}\n", quote(plan.compute_dtype));
   text += size_line("lookahead_bytes", plan.lookahead_bytes);
   if (plan.host_slot_count > 0) {
@@ -169,11 +222,20 @@ std::string write_plan_toml(const Plan& plan) {
   if (plan.device_slot_count > 0) {
     text += fmt::format("device_slot_count = {}\n", plan.device_slot_count);
   }
+  if (!plan.placed.empty()) {
+    text += fmt::format("{}\nplaced = \"", kPlacedRemark);
+    std::ranges::transform(plan.placed, std::back_inserter(text), letter_of_tier);
+    text += "\"\n";
+  }
   text += prediction_text(plan);
   for (const PlannedBlock& block : plan.blocks) {
     text += block_text(block);
   }
   return text;
+}
+
+std::string rewrite_plan_toml(const Plan& plan, std::string_view commented) {
+  return keep_toml_comments(commented, write_plan_toml(plan), kWriterRemarks);
 }
 
 }  // namespace trash_panda::plan

@@ -295,6 +295,11 @@ Result<Plan> make_plan(const ModelSummary& model, const Hardware& hardware,
   plan.host_slot_count = placement.host_slot_count;
   plan.device_slot_count = placement.device_slot_count;
   plan.blocks = placement.blocks;
+  for (const PlannedBlock& block : plan.blocks) {
+    plan.placed.push_back(block.tier);
+  }
+  plan.request = request;
+  plan.request.forms.clear();
   plan.demote_gpu = demotion_order(plan, Tier::kGpu);
   plan.demote_ram = demotion_order(plan, Tier::kRam);
   plan.predicted = predict(plan);

@@ -1,12 +1,16 @@
 #include <charconv>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "trash_panda/base/printable.h"
+#include "trash_panda/format/tier.h"
 #include "trash_panda/plan/planner.h"
 
 namespace trash_panda::plan {
@@ -113,6 +117,32 @@ Result<void> select_item(std::string_view item, std::string_view selector,
 }
 
 }  // namespace
+
+Result<std::pair<Tier, std::string>> parse_assignment(std::string_view text) {
+  const std::size_t equals = text.find('=');
+  const std::optional<Tier> tier = format::parse_tier(text.substr(0, equals));
+  if (equals == std::string_view::npos || !tier || *tier == Tier::kBase ||
+      equals + 1 == text.size()) {
+    return std::unexpected(
+        Error(ErrorCode::kUsage, fmt::format("'{}' is not TIER=SEL", printable(text)))
+            .with_hint("such as gpu=0-7, ram=-1 or disk='blocks.*'"));
+  }
+  return std::pair(*tier, std::string(text.substr(equals + 1)));
+}
+
+std::string block_selector(std::span<const std::size_t> indexes) {
+  std::string text;
+  for (std::size_t begin = 0; begin < indexes.size();) {
+    std::size_t end = begin + 1;
+    while (end < indexes.size() && indexes[end] == indexes[end - 1] + 1) {
+      ++end;
+    }
+    text += fmt::format("{}{}", text.empty() ? "" : ",", indexes[begin]);
+    text += end - begin > 1 ? fmt::format("-{}", indexes[end - 1]) : std::string();
+    begin = end;
+  }
+  return text;
+}
 
 Result<std::vector<std::size_t>> select_blocks(std::string_view selector,
                                                const std::vector<PlannedBlock>& blocks) {

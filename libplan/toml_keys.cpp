@@ -5,10 +5,6 @@
 
 namespace trash_panda::plan {
 
-namespace {
-
-/// Where the string that begins at `begin` ends: behind its closing quotes, or at what ends it
-/// unfinished.
 std::size_t end_of_toml_string(std::string_view text, std::size_t begin) {
   const char quote = text[begin];
   const bool is_multiline = text.substr(begin).starts_with(quote == '"' ? R"(""")" : "'''");
@@ -34,8 +30,6 @@ std::size_t end_of_toml_string(std::string_view text, std::size_t begin) {
   }
   return text.size();
 }
-
-}  // namespace
 
 std::optional<std::uint64_t> find_long_toml_key(std::string_view text) {
   std::uint64_t line = 1;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -17,5 +18,9 @@ inline constexpr unsigned kTomlKeyPartsMax = 16;
 ///
 /// @return The line of the key, counted from 1; nothing when all are short enough.
 [[nodiscard]] std::optional<std::uint64_t> find_long_toml_key(std::string_view text);
+
+/// Where the string of TOML that begins at `begin` ends: behind its closing quotes, or at what ends
+/// it unfinished.
+[[nodiscard]] std::size_t end_of_toml_string(std::string_view text, std::size_t begin);
 
 }  // namespace trash_panda::plan

@@ -89,7 +89,7 @@ std::string prediction_lines(const PlanReport& report) {
     line += "computation is not counted: --compute-ms says what it takes\n";
   }
   if (report.advice) {
-    line += fmt::format("with {} more RAM: {}\n", format_bytes(report.advice->more_ram_bytes),
+    line += fmt::format("with {} more RAM: {}\n", format_bytes(report.advice->more_bytes),
                         format_seconds(report.advice->pass_s));
   }
   return line;

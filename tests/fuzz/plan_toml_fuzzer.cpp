@@ -29,6 +29,12 @@ bool fuzz_plan_toml(std::string_view input) {
   const Result<plan::Plan> again = plan::parse_plan_toml(written, "plan.toml");
   TP_ASSERT(again && *again == *parsed);
   TP_ASSERT(plan::write_plan_toml(*again) == written);
+
+  // Comments are brought along, change nothing, and stay when that is done again.
+  const std::string commented = plan::rewrite_plan_toml(*parsed, input);
+  const Result<plan::Plan> with_comments = plan::parse_plan_toml(commented, "plan.toml");
+  TP_ASSERT(with_comments && *with_comments == *parsed);
+  TP_ASSERT(plan::rewrite_plan_toml(*parsed, commented) == commented);
   return true;
 }
 

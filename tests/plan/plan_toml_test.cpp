@@ -25,6 +25,36 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   return text.replace(at, from.size(), to);
 }
 
+/// Every member that a file has a place for, given or not.
+template <class Text>
+PlanRequest random_request(std::mt19937_64& engine, const Text& random_text) {
+  PlanRequest request;
+  request.gpu_index = engine() % 3;
+  request.headroom_vram_bytes = engine() % 2 == 0 ? engine() % 100'000 : kHeadroomVramBytes;
+  for (std::optional<std::uint64_t>* amount :
+       {&request.max_vram_bytes, &request.activation_vram_bytes, &request.max_ram_bytes,
+        &request.min_free_ram_bytes, &request.max_pinned_bytes, &request.resident_blocks,
+        &request.lookahead_blocks}) {
+    if (engine() % 2 == 0) {
+      *amount = engine() % 100'000;
+    }
+  }
+  request.allow_disk = engine() % 2 == 0;
+  for (std::size_t count = engine() % 3; count > 0; --count) {
+    request.assignments.emplace_back(engine() % 2 == 0 ? Tier::kGpu : Tier::kDisk,
+                                     random_text() + "*");
+    request.groups.push_back(random_text());
+  }
+  request.placement = engine() % 2 == 0 ? PlacementMethod::kGreedy : PlacementMethod::kCost;
+  if (engine() % 2 == 0) {
+    request.context = {engine() % 1000, engine() % 10, engine() % 2 == 0 ? "bf16" : "fp8"};
+  }
+  if (engine() % 2 == 0) {
+    request.compute_s = static_cast<double>(engine() % 100) / 7;
+  }
+  return request;
+}
+
 TEST(PlanToml, WritesWhatAPersonCanEdit) {
   Plan plan;
   plan.model_path = "/models/m.safetensors";
@@ -111,7 +141,7 @@ TEST(PlanToml, RoundTripsRandomPlans) {
     plan.compute_dtype = engine() % 2 == 0 ? "keep" : "fp16";
     plan.model_bytes = engine() % 1000;
     plan.measured_at = engine() % 2 == 0 ? random_text() : "";
-    plan.compute_source = engine() % 2 == 0 ? "estimate" : "";
+    plan.compute_source = std::array{"estimate", "profile", ""}[engine() % 3];
     for (std::optional<std::uint64_t>* rate :
          {&plan.rates.disk_bytes_per_s, &plan.rates.decode_bytes_per_s,
           &plan.rates.expand_bytes_per_s, &plan.rates.link_bytes_per_s}) {
@@ -141,6 +171,16 @@ TEST(PlanToml, RoundTripsRandomPlans) {
       plan.model_bytes += block.stored_bytes;
       plan.blocks.push_back(block);
       (engine() % 2 == 0 ? plan.demote_gpu : plan.demote_ram).push_back(plan.blocks.size() - 1);
+      plan.placed.push_back(std::array{Tier::kGpu, Tier::kRam, Tier::kDisk}[engine() % 3]);
+    }
+    plan.request = random_request(engine, random_text);
+    plan.request.compute_dtype = plan.compute_dtype;
+    plan.request.kv_cache_bytes = plan.kv_cache_bytes;
+    if (plan.compute_source == "profile") {
+      plan.request.profile_s.emplace();
+      for (const PlannedBlock& block : plan.blocks) {
+        plan.request.profile_s->push_back(block.compute_s);
+      }
     }
     const std::string text = write_plan_toml(plan);
     const auto read = parse_plan_toml(text, "p.toml");
@@ -148,6 +188,19 @@ TEST(PlanToml, RoundTripsRandomPlans) {
     EXPECT_EQ(*read, plan);
     EXPECT_EQ(write_plan_toml(*read), text);
   }
+}
+
+TEST(PlanToml, WritesWhatWasAskedForBesideTheDefaults) {
+  PlanRequest request;
+  request.max_ram_bytes = 8'000'000'000;
+  request.allow_disk = false;
+  request.assignments = {{Tier::kRam, "0-1"}, {Tier::kRam, "layers.2"}};
+  const Plan plan = make_plan(equal_model(3, 8192, 1000), machine(16ULL << 30), request).value();
+  EXPECT_THAT(write_plan_toml(plan),
+              HasSubstr("[request]\nmax_ram_bytes = 8000000000  # 8.00 GB\nallow_disk = false\n"
+                        "assign = [\"ram=0-1\", \"ram=layers.2\"]\n\n[settings]"));
+  EXPECT_THAT(write_plan_toml(plan), HasSubstr("placed = \"rrr\"\n"));
+  EXPECT_THAT(write_plan_toml(sample_plan()), ::testing::Not(HasSubstr("[request]")));
 }
 
 TEST(PlanToml, ReplacesBytesThatAreNotUtf8) {
@@ -217,6 +270,13 @@ TEST(PlanToml, RefusesWrongValuesWithTheirPlace) {
        "form must be raw, exponent or zstd, not gzip"},
       {"expanded_bytes = 8192", "expanded_bytes = 8192\nform = \"zstd\"",
        "a block that is not raw needs its coded_bytes"},
+      {"placed = \"ggg\"", "placed = \"ggx\"", "placed must be letters g, r and d"},
+      {"[settings]", "[request]\nallow_disk = 1\n[settings]", "allow_disk must be true or false"},
+      {"[settings]", "[request]\nassign = [\"base=1\"]\n[settings]", "'base=1' is not TIER=SEL"},
+      {"[settings]", "[request]\nassign = [1]\n[settings]", "assign must be a string"},
+      {"[settings]", "[request]\nplacement = \"best\"\n[settings]", "cost or greedy, not best"},
+      {"[settings]", "[request]\nkv_dtype = \"int4\"\n[settings]", "fp8, not int4"},
+      {"[settings]", "[request]\nmax_rom_bytes = 1\n[settings]", "unknown key max_rom_bytes"},
       {"version = 1\n", "", "version is missing"},
       {"version = 1\n", "version = 0\n", "plan version 0, this program reads 1"},
   };

@@ -8,21 +8,10 @@
 
 #include "trash_panda/base/error.h"
 #include "trash_panda/format/tier.h"
+#include "trash_panda/plan/plan_request.h"
+#include "trash_panda/plan/storage_form.h"
 
 namespace trash_panda::plan {
-
-using format::Tier;
-
-/// How the bytes of a block wait and move.
-enum class StorageForm {
-  kRaw,       ///< As in the checkpoint.
-  kExponent,  ///< bf16 with coded exponents, expanded where the block is computed.
-  kZstd,      ///< Compressed, decoded by the CPU after the read; disk tier only.
-};
-
-/// "raw", "exponent" or "zstd".
-[[nodiscard]] std::string_view storage_form_name(StorageForm form);
-[[nodiscard]] std::optional<StorageForm> parse_storage_form(std::string_view name);
 
 /// Where one block waits.
 struct PlannedBlock {
@@ -57,6 +46,9 @@ struct Rates {
 
   bool operator==(const Rates&) const = default;
 };
+
+/// Plan::compute_source of times that were measured block by block.
+inline constexpr std::string_view kComputeProfiled = "profile";
 
 /// Time of a pass, as the simulation has it.
 struct Prediction {
@@ -97,12 +89,19 @@ struct Plan {
   /// arrive (VRAM) and where stored weights are expanded. 0 when blocks are used in place.
   std::uint64_t compute_slot_bytes = 0;
   std::uint64_t kv_cache_bytes = 0;  ///< On the compute device, beside the weights.
+  // [request]
+  /// What it was planned from, beside the machine: asking again gives the same plan. Without
+  /// `forms`, which are the program's and not the user's. @see repeated_request()
+  PlanRequest request;
   // [settings]
   std::string compute_dtype = "bf16";  ///< "bf16", "fp16", "fp32" or "keep".
   std::uint64_t lookahead_bytes = 0;   ///< Read ahead of need.
   /// Slots that a pass was simulated with. 0: none.
   std::uint64_t host_slot_count = 0;
   std::uint64_t device_slot_count = 0;
+  /// Tiers of the blocks as planned: what differs from them in a file was changed by hand. Empty:
+  /// not known.
+  std::vector<Tier> placed;
   // [demotion]: indexes of blocks, first to go first, for when memory is short at load.
   std::vector<std::uint64_t> demote_gpu;  ///< From VRAM to RAM, or to disk where RAM is full.
   std::vector<std::uint64_t> demote_ram;  ///< From RAM to disk.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,40 +14,9 @@
 #include "trash_panda/plan/block_groups.h"
 #include "trash_panda/plan/hardware.h"
 #include "trash_panda/plan/plan.h"
+#include "trash_panda/plan/plan_request.h"
 
 namespace trash_panda::plan {
-
-enum class PlacementMethod {
-  kCost,    ///< The shortest simulated pass, where enough was measured to simulate one.
-  kGreedy,  ///< As the earlier Python library placed blocks.
-};
-
-/// What the user asked for; an empty optional means automatic.
-struct PlanRequest {
-  std::size_t gpu_index = 0;  ///< Into Hardware::gpus.
-  /// Exact when given. Without a GPU it plans for one elsewhere, with a warning.
-  std::optional<std::uint64_t> max_vram_bytes;
-  std::uint64_t headroom_vram_bytes = 1'500'000'000;  ///< Kept free, activations included.
-  /// When given, activations plus the larger of 5 % and 0.5 GiB are kept free instead.
-  std::optional<std::uint64_t> activation_vram_bytes;
-  std::optional<std::uint64_t> max_ram_bytes;       ///< Exact when given, within the limit.
-  std::optional<std::uint64_t> min_free_ram_bytes;  ///< Automatic: 8 % of RAM within 1–4 GiB.
-  bool allow_disk = true;
-  std::optional<std::uint64_t> resident_blocks;  ///< Exactly so many blocks in VRAM.
-  /// `TIER=SEL` as typed, in order; later ones win. SEL: `0-7,12,-1` or a glob over block names.
-  std::vector<std::pair<Tier, std::string>> assignments;
-  std::optional<std::uint64_t> lookahead_blocks;  ///< Automatic: 2, or 1 where RAM is short.
-  std::string compute_dtype = "bf16";
-  PlacementMethod placement = PlacementMethod::kCost;
-  std::uint64_t kv_cache_bytes = 0;  ///< Kept free on the compute device beside the weights.
-  /// Time of all blocks' computation in a pass, without expansion; shared out by their weights.
-  std::optional<double> compute_s;
-  /// The same block by block, measured; in execution order.
-  std::optional<std::vector<double>> profile_s;
-  /// Forms beside raw that a pack of the plan can hold. None while packs are written raw only: a
-  /// plan does not promise what `repack` can't keep.
-  std::vector<StorageForm> forms;
-};
 
 /// What of a block's stored bytes codecs can make smaller.
 struct BlockContent {
@@ -99,9 +69,22 @@ Result<std::optional<format::Dtype>> parse_compute_dtype(std::string_view name);
 Result<Plan> make_plan(const ModelSummary& model, const Hardware& hardware,
                        const PlanRequest& request);
 
+/// The request of a plan that was read from a file, with what was changed there by hand since: a
+/// budget that its inputs do not give counts as asked for, and so does a tier that is not as
+/// planned. On the same machine and model it gives the same plan.
+[[nodiscard]] PlanRequest repeated_request(const Plan& plan);
+
+/// Reads `TIER=SEL`, such as "disk=0-7,12" or "gpu=blocks.*"; the selector is not looked at.
+/// @retval kUsage  No such form, or no tier that blocks can have.
+Result<std::pair<Tier, std::string>> parse_assignment(std::string_view text);
+
 /// Blocks that a selector means: `0-7,12,-1` by index, or a glob over names.
 /// @retval kUsage  Matches nothing, or an index is out of range.
 Result<std::vector<std::size_t>> select_blocks(std::string_view selector,
                                                const std::vector<PlannedBlock>& blocks);
+
+/// The shortest selector of these blocks by index: "0-7,12".
+/// @param indexes  In rising order.
+[[nodiscard]] std::string block_selector(std::span<const std::size_t> indexes);
 
 }  // namespace trash_panda::plan
