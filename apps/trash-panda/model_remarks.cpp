@@ -85,6 +85,15 @@ std::vector<std::string> gap_remarks(const plan::BlockMap& blocks) {
   return remarks;
 }
 
+/// In torch files names are tied by being views of the same memory, in others by being said to be.
+std::string_view source_of_tie(const LoadedModel& model, std::string_view target) {
+  const auto stored = model.checkpoint.find(target);
+  const bool is_torch =
+      stored && model.checkpoint.files()[model.checkpoint.tensors()[*stored].file_index].kind ==
+                    format::FileKind::kTorch;
+  return is_torch ? "shared memory" : "__metadata__";
+}
+
 bool generates_text(std::string_view class_name) {
   return class_name.ends_with("ForCausalLM") || class_name.ends_with("LMHeadModel");
 }
@@ -94,7 +103,7 @@ bool generates_text(std::string_view class_name) {
 std::vector<Tie> find_ties(const LoadedModel& model, const ModelConfig& config) {
   std::vector<Tie> ties;
   for (const auto& [name, target] : model.weights.aliases) {
-    ties.push_back({.name = name, .target = target, .source = "__metadata__"});
+    ties.push_back({.name = name, .target = target, .source = source_of_tie(model, target)});
   }
   const format::TensorRecord* embedding = find_outside(model, kEmbeddings);
   const bool is_tied =

@@ -15,7 +15,8 @@ namespace trash_panda::cli {
 struct Tie {
   std::string name;         ///< Not stored: "lm_head.weight".
   std::string target;       ///< Stored: "model.embed_tokens.weight".
-  std::string_view source;  ///< Who says so: "__metadata__" or "config.json".
+  std::string_view source;  ///< Who says so: "__metadata__", "config.json", or of a torch
+                            ///< file "shared memory".
 };
 
 /// The ties of a checkpoint: those that its files name, and the head that config.json ties.

@@ -43,6 +43,21 @@ TEST_F(TorchModel, IsInspectedPlannedAndPacked) {
   EXPECT_EQ(verified.exit_code, 0) << verified.err;
 }
 
+TEST_F(TorchModel, HasTiesBySharedMemory) {
+  using namespace pickle;
+  const PickledView view{.count = 64, .offset = 0, .shape = {8, 8}, .strides = {8, 1}};
+  TorchBuilder()
+      .root(dict(text("embed.weight") + view.pickled() + text("head.weight") + view.pickled()))
+      .storage("0", random_bytes(4 * 64, 7))
+      .write(path("tied.pt"));
+  const RunResult inspected = run({"inspect", "tied.pt", "--json"});
+  ASSERT_EQ(inspected.exit_code, 0) << inspected.err;
+  const nlohmann::json tie = nlohmann::json::parse(inspected.out)["ties"].at(0);
+  EXPECT_EQ(tie["name"], "head.weight");
+  EXPECT_EQ(tie["target"], "embed.weight");
+  EXPECT_EQ(tie["source"], "shared memory");
+}
+
 TEST_F(TorchModel, IsRefusedWhenItWouldRunSomething) {
   using namespace pickle;
   TorchBuilder()
