@@ -2,6 +2,7 @@
 
 #include "errors.h"
 #include "pack_binding.h"
+#include "plan_binding.h"
 #include "streamer_binding.h"
 
 NB_MODULE(_native, module) {
@@ -12,5 +13,6 @@ NB_MODULE(_native, module) {
   module.attr("__version__") = TP_VERSION;
   trash_panda::python::register_error_translator();
   trash_panda::python::bind_pack(module);
+  trash_panda::python::bind_plan(module);
   trash_panda::python::bind_streamer(module);
 }

@@ -10,7 +10,6 @@
 #include "trash_panda/base/units.h"
 #include "trash_panda/format/manifest.h"
 #include "trash_panda/format/pack_verify.h"
-#include "trash_panda/plan/plan_toml.h"
 #include "trash_panda/runtime/expand.h"
 
 #include "arguments.h"
@@ -78,24 +77,6 @@ nb::dict read_manifest(const std::filesystem::path& pack) {
   return result;
 }
 
-nb::dict parse_plan(const std::string& text, const std::string& where) {
-  const plan::Plan plan = unwrap(plan::parse_plan_toml(text, where));
-  nb::list blocks;
-  for (const plan::PlannedBlock& block : plan.blocks) {
-    nb::dict entry;
-    entry["name"] = to_str(block.name);
-    entry["tier"] = to_str(format::tier_name(block.tier));
-    blocks.append(entry);
-  }
-  nb::dict result;
-  result["model_path"] = to_str(plan.model_path);
-  result["model_fingerprint"] = to_str(plan.model_fingerprint);
-  result["compute_dtype"] = to_str(plan.compute_dtype);
-  result["lookahead_bytes"] = plan.lookahead_bytes;
-  result["blocks"] = blocks;
-  return result;
-}
-
 // Runs in the caller's thread, so Python's exceptions (Ctrl-C, or from `progress` itself) can be
 // carried out through verify_pack(), which ends soon after the flag is set.
 nb::list verify_pack(const std::filesystem::path& pack, const nb::object& progress) {
@@ -135,7 +116,6 @@ nb::list verify_pack(const std::filesystem::path& pack, const nb::object& progre
 
 void bind_pack(nb::module_& module) {
   module.def("read_manifest", &read_manifest, nb::arg("pack"));
-  module.def("parse_plan", &parse_plan, nb::arg("text"), nb::arg("where"));
   module.def("verify_pack", &verify_pack, nb::arg("pack"), nb::arg("progress") = nb::none());
   module.def(
       "parse_bytes", [](const std::string& text) { return unwrap(parse_bytes(text)); },

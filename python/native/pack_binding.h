@@ -4,7 +4,7 @@
 
 namespace trash_panda::python {
 
-/// Adds read_manifest(), parse_plan(), verify_pack(), parse_bytes() and can_expand().
+/// Adds read_manifest(), verify_pack(), parse_bytes() and can_expand().
 void bind_pack(nanobind::module_& module);
 
 }  // namespace trash_panda::python

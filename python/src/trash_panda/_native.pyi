@@ -29,13 +29,42 @@ class Manifest(TypedDict):
 class PlannedBlock(TypedDict):
     name: str
     tier: str
+    stored_bytes: int
+    extent_bytes: int
+    expanded_bytes: int
+    form: str
+    read_s: float
+    decode_s: float
+    copy_s: float
+    compute_s: float
+
+class Prediction(TypedDict):
+    pass_s: float
+    bound_s: float
+    limiting: str
+    stall_s: float
+    first_pass_s: float
 
 class Plan(TypedDict):
     model_path: str
     model_fingerprint: str
     compute_dtype: str
     lookahead_bytes: int
+    base_bytes: int
+    slot_bytes: int
+    compute_slot_bytes: int
+    ram_budget_bytes: int
+    ram_used_bytes: int
+    vram_budget_bytes: int
+    vram_used_bytes: int
+    fits: bool
+    predicted: Prediction | None
     blocks: list[PlannedBlock]
+
+class Checkpoint(TypedDict):
+    path: str
+    fingerprint: str
+    tensors: list[tuple[str, str, tuple[int, ...]]]
 
 class StreamStats(TypedDict):
     pass_count: int
@@ -92,6 +121,13 @@ class Streamer:
 
 def read_manifest(pack: str | os.PathLike[str]) -> Manifest: ...
 def parse_plan(text: str, where: str) -> Plan: ...
+def retier_plan(text: str, where: str, tiers: Sequence[str]) -> str: ...
+def check_plan(text: str, where: str, checkpoint: str | os.PathLike[str]) -> None: ...
+def read_checkpoint(checkpoint: str | os.PathLike[str]) -> Checkpoint: ...
+def find_blocks(
+    tensors: Sequence[tuple[str, str, Sequence[int]]], groups: Sequence[str]
+) -> list[tuple[str, list[tuple[str, int]]]]: ...
+def probe_hardware() -> str: ...
 def verify_pack(
     pack: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None
 ) -> list[str]: ...
