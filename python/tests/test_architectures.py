@@ -64,7 +64,7 @@ def test_generates_the_same_tokens(
     architecture: Architecture, pack: Path, resident: nn.Module
 ) -> None:
     if not architecture.generates:
-        pytest.skip(f"{architecture.cls} is not for generating from tokens")
+        return  # It has no generate(), or none that starts from tokens.
     inputs = {"input_ids": architecture.inputs()["input_ids"]}
     arguments = {**inputs, "max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
     model = on_meta(architecture.make)

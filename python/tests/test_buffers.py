@@ -74,6 +74,35 @@ def test_meta_buffers_are_computed_from_the_config(packs: PackFactory, source: n
         assert_bit_equal(model(hidden_input()), resident_output(source, hidden_input()))
 
 
+class WithTable(Model):
+    """Keeps a tensor that it does not register, as rotary tables of complex numbers are kept."""
+
+    def __init__(self, config: SimpleNamespace) -> None:
+        super().__init__(config)
+        self.turns = torch.polar(torch.ones(WIDTH), torch.arange(WIDTH).float())
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return super().forward(hidden * self.turns.real.to(hidden.dtype))
+
+
+def test_tensors_that_are_not_registered_are_computed_too(packs: PackFactory) -> None:
+    def with_table() -> WithTable:
+        return WithTable(SimpleNamespace(layer_count=4))
+
+    resident = build(with_table)
+    pack = packs.pack(packs.checkpoint(resident.state_dict()), tiers=["disk"] * 4)
+    model = on_meta(with_table)
+    assert model.turns.is_meta
+    with trash_panda.load(pack, model):
+        assert_bit_equal(model(hidden_input()), resident_output(resident, hidden_input()))
+    model = on_meta(with_table)
+    del model.config
+    for layer, other in zip(model.layers, resident.layers, strict=True):
+        layer.table = other.table
+    with pytest.raises(trash_panda.CheckpointError, match=r"turns.*has no config"):
+        trash_panda.load(pack, model)
+
+
 def test_real_buffers_are_kept(packs: PackFactory, source: nn.Module) -> None:
     pack = packs.pack(packs.checkpoint(source.state_dict()), tiers=["disk"] * 4)
     model = on_meta(make)

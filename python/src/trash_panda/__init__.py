@@ -5,7 +5,11 @@
         model = MyModel(config)
     model = trash_panda.load("model.panda", model).model
 
-Importing needs no torch; calling load() does. Notes go to the logger "trash_panda".
+or, for a model of transformers or diffusers, with its planning and packing:
+
+    model = trash_panda.from_pretrained("models/llama").model
+
+Importing needs no torch; loading does. Notes go to the logger "trash_panda".
 """
 
 import logging as _logging
@@ -22,24 +26,33 @@ from ._errors import (
     TrashPandaError,
     UnsupportedFormatError,
 )
+from ._from_pretrained import from_pretrained
+from ._handle import OffloadHandle
 from ._load import load
 from ._native import __version__
 from ._offloaded import Offloaded
+from ._plan import BlockPlan, Plan, Prediction, Tier
 
 _logging.getLogger(__name__).addHandler(_logging.NullHandler())
 
 __all__ = [
+    "BlockPlan",
     "CheckpointError",
     "DoesNotFitError",
     "IntegrityError",
     "MissingTensorsError",
+    "OffloadHandle",
     "Offloaded",
     "PinnedMemoryWarning",
+    "Plan",
     "PlanError",
+    "Prediction",
     "ReleasedError",
     "StalePlanError",
+    "Tier",
     "TrashPandaError",
     "UnsupportedFormatError",
     "__version__",
+    "from_pretrained",
     "load",
 ]

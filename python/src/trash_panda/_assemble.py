@@ -12,7 +12,7 @@ from torch.utils.dlpack import from_dlpack
 
 from . import _native
 from ._bindings import Binding, Block, Match, Merged
-from ._buffers import rebuild_buffers
+from ._buffers import rebuild_attributes, rebuild_buffers, unregistered
 from ._dtypes import DtypeRule, compute_dtype_name, torch_dtype
 from ._errors import TrashPandaError
 from ._hooks import BlockStream, stream_of
@@ -21,6 +21,7 @@ from ._match import match_pack
 from ._offloaded import Offloaded
 from ._pack import Pack
 from ._placeholder import make_placeholder
+from ._plan import Plan
 from ._streamed import StreamedBlock, StreamedMerge
 from ._targets import collect_targets
 
@@ -37,6 +38,7 @@ def assemble(
     verify: str,
     lookahead_bytes: int | None,
     key_map: KeyMap | None,
+    plan: Plan,
 ) -> Offloaded:
     """Matches, opens the stream, then changes the model. See load()."""
     compute = compute_dtype_name(compute_dtype)
@@ -52,6 +54,8 @@ def assemble(
         if target.is_buffer and target.tensor.is_meta
     ]
     buffers = rebuild_buffers(model, lacking)
+    attributes = unregistered(model)
+    tensors = rebuild_attributes(model, attributes)
     dtypes = _dtypes_wanted(model, match, compute)
     streamer = _native.Streamer.open(
         pack.path,
@@ -70,6 +74,8 @@ def assemble(
     for target, buffer in zip(lacking, buffers, strict=True):
         for place in target.places:
             place.put(buffer)
+    for attribute, tensor in zip(attributes, tensors, strict=True):
+        attribute.put(tensor)
     model.requires_grad_(False)
     model.eval()
     return Offloaded(
@@ -78,6 +84,7 @@ def assemble(
         base,
         device=device,
         dtype=None if compute is None else torch_dtype(compute),
+        plan=plan,
         unexpected=match.unexpected,
     )
 

@@ -7,19 +7,39 @@ and buffers real.
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ._building import default_dtype, parameters_on_meta
 from ._errors import CheckpointError
 from ._targets import Target
 
-_patch_lock = threading.Lock()
+
+@dataclass(frozen=True)
+class Attribute:
+    """A tensor that a module keeps without registering it."""
+
+    module: nn.Module
+    path: str  # Of the module.
+    name: str
+
+    def put(self, value: Tensor) -> None:
+        self.module.__dict__[self.name] = value
+
+
+def unregistered(model: nn.Module) -> list[Attribute]:
+    """The attributes of the model's modules that are tensors on the meta device."""
+    return [
+        Attribute(module, path, name)
+        for path, module in model.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, Tensor) and value.is_meta
+    ]
 
 
 def rebuild_buffers(model: nn.Module, lacking: Sequence[Target]) -> list[Tensor]:
@@ -28,43 +48,58 @@ def rebuild_buffers(model: nn.Module, lacking: Sequence[Target]) -> list[Tensor]
     Each has the dtype that the model declares. Raises CheckpointError naming the buffers when
     there is no config to build the model from, or the class can't be built from it.
     """
-    skeletons: dict[str, dict[str, Tensor]] = {}
+    names = [target.names[0] for target in lacking]
+    values = _rebuild(model, names)
+    for target, value in zip(lacking, values, strict=True):
+        if value.shape != target.tensor.shape:
+            raise _cannot_rebuild(names, "building the model from its config made other shapes")
+    return [v.to(t.tensor.dtype) for t, v in zip(lacking, values, strict=True)]
+
+
+def rebuild_attributes(model: nn.Module, lacking: Sequence[Attribute]) -> list[Tensor]:
+    """The values of `lacking`, in the same order, as the model's class makes them."""
+    return _rebuild(model, [f"{each.path}.{each.name}".lstrip(".") for each in lacking])
+
+
+def _rebuild(model: nn.Module, names: Sequence[str]) -> list[Tensor]:
+    skeletons: dict[str, nn.Module] = {}
     values = []
-    for target in lacking:
-        path = _configured_ancestor(model, target)
+    for name in names:
+        path = _configured_ancestor(model, name)
         if path not in skeletons:
-            skeletons[path] = _skeleton_buffers(model.get_submodule(path), lacking)
-        value = skeletons[path].get(target.names[0].removeprefix(path + "." if path else ""))
-        if value is None or value.is_meta or value.shape != target.tensor.shape:
-            raise _cannot_rebuild(lacking, "building the model from its config did not make them")
-        values.append(value.to(target.tensor.dtype))
+            skeletons[path] = _skeleton(model.get_submodule(path), names)
+        owner, _, attribute = name.removeprefix(path + "." if path else "").rpartition(".")
+        value = getattr(skeletons[path].get_submodule(owner), attribute, None)
+        if not isinstance(value, Tensor) or value.is_meta:
+            raise _cannot_rebuild(names, "building the model from its config did not make them")
+        values.append(value)
     return values
 
 
-def _configured_ancestor(model: nn.Module, target: Target) -> str:
-    """Path of the outermost module around the buffer that has a config, the model itself first."""
-    parts = target.names[0].split(".")[:-1]
+def _configured_ancestor(model: nn.Module, name: str) -> str:
+    """Path of the outermost module around the tensor that has a config, the model itself first."""
+    parts = name.split(".")[:-1]
     for length in range(len(parts) + 1):
         path = ".".join(parts[:length])
         if getattr(model.get_submodule(path), "config", None) is not None:
             return path
-    raise _cannot_rebuild([target], f"{type(model).__name__} has no config to build it from")
+    raise _cannot_rebuild([name], f"{type(model).__name__} has no config to build it from")
 
 
-def _skeleton_buffers(module: nn.Module, lacking: Sequence[Target]) -> dict[str, Tensor]:
+def _skeleton(module: nn.Module, names: Sequence[str]) -> nn.Module:
+    """The module built again, with its parameters on the meta device and all else real."""
     try:
         with (
             torch.random.fork_rng(devices=[]),
             torch.device("cpu"),
-            _default_dtype(_declared_dtype(module)),
-            _parameters_on_meta(),
+            default_dtype(_declared_dtype(module)),
+            parameters_on_meta(),
         ):
-            skeleton = _build_again(module)
+            return _build_again(module)
     except Exception as error:
         raise _cannot_rebuild(
-            lacking, f"{type(module).__name__} can't be built from its config: {error}"
+            names, f"{type(module).__name__} can't be built from its config: {error}"
         ) from error
-    return dict(skeleton.named_buffers(remove_duplicate=False))
 
 
 def _build_again(module: nn.Module) -> nn.Module:
@@ -86,42 +121,10 @@ def _declared_dtype(module: nn.Module) -> torch.dtype:
     return torch.get_default_dtype()
 
 
-@contextlib.contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-@contextlib.contextmanager
-def _parameters_on_meta() -> Iterator[None]:
-    """Modules built inside hold their parameters on the meta device and their buffers for real.
-
-    A parameter moves when it is registered, before its initialisation: memory that torch.empty()
-    reserved is given back untouched.
-    """
-    with _patch_lock:
-        original = nn.Module.register_parameter
-
-        def register(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
-            if param is not None and not param.is_meta:
-                param = nn.Parameter(torch.empty_like(param, device="meta"), requires_grad=False)
-            original(self, name, param)
-
-        nn.Module.register_parameter = register  # type: ignore[method-assign]
-        try:
-            yield
-        finally:
-            nn.Module.register_parameter = original  # type: ignore[method-assign]
-
-
-def _cannot_rebuild(lacking: Sequence[Target], why: str) -> CheckpointError:
-    names = ", ".join(target.names[0] for target in lacking[:5])
+def _cannot_rebuild(names: Sequence[str], why: str) -> CheckpointError:
+    shown = ", ".join(names[:5])
     return CheckpointError(
-        f"buffers that no checkpoint holds have no values on the meta device ({names}), and {why}; "
+        f"buffers that no checkpoint holds have no values on the meta device ({shown}), and {why}; "
         "give them real ones after building the model: "
         "module.register_buffer(name, value, persistent=False)"
     )

@@ -56,6 +56,11 @@ def compute_dtype_name(wanted: str | torch.dtype) -> str | None:
     )
 
 
+def plan_dtype_name(name: str | None) -> str:
+    """How a plan spells what compute_dtype_name() gave."""
+    return next(spelled for spelled, known in _COMPUTE.items() if known == name)
+
+
 def torch_dtype(name: str) -> torch.dtype:
     """The torch dtype of a safetensors name. Raises UnsupportedFormatError where torch has none."""
     if name not in _TORCH:
@@ -63,13 +68,21 @@ def torch_dtype(name: str) -> torch.dtype:
     return _TORCH[name]
 
 
+def safetensors_dtype(dtype: torch.dtype) -> str:
+    """Safetensors' name of a torch dtype. Raises UnsupportedFormatError where there is none."""
+    for name, known in _TORCH.items():
+        if known == dtype:
+            return name
+    raise UnsupportedFormatError(f"safetensors has no dtype for {dtype}")
+
+
 class DtypeRule:
     """Decides in which dtype a stored tensor is handed to the model.
 
-    Weights get the compute dtype. A buffer that is stored in the file keeps its dtype: it was made
-    for it (rotary tables, router biases). Modules that their library keeps in fp32 stay so.
-    Integers are never touched. With "keep" only fp8 weights change, to the dtype that the model
-    declares, since nothing computes with them as they are.
+    Weights get the compute dtype. A stored buffer gets the dtype that the model declares for it, as
+    load_state_dict() has it: it was made for that (rotary tables, router biases). Modules that
+    their library keeps in fp32 stay so. Integers are never touched. With "keep" only fp8 weights
+    change, to the dtype that the model declares, since nothing computes with them as they are.
     """
 
     def __init__(self, model: nn.Module, compute: str | None) -> None:
@@ -81,7 +94,7 @@ class DtypeRule:
     ) -> str:
         """Safetensors' name of the dtype. `declared` is what the model's own tensor has."""
         if is_buffer and not stored.has_scale:
-            return stored.dtype
+            return _of_buffer(stored, declared)
         if self._compute is None:
             if stored.dtype in _PLAIN_FLOATS:
                 return stored.dtype
@@ -91,6 +104,13 @@ class DtypeRule:
         else:
             wanted = self._compute
         return wanted if _native.can_expand(stored.dtype, wanted) else stored.dtype
+
+
+def _of_buffer(stored: StoredTensor, declared: torch.dtype) -> str:
+    wanted = _COMPUTE_TORCH.get(declared)
+    if wanted is None or stored.dtype not in _PLAIN_FLOATS:
+        return stored.dtype
+    return wanted if _native.can_expand(stored.dtype, wanted) else stored.dtype
 
 
 def _fp32_pattern(model: nn.Module, compute: str | None) -> re.Pattern[str] | None:

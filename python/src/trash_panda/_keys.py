@@ -41,6 +41,9 @@ def make_key_table(
     mapped = _mapped(sources, key_map)
     if _is_transformers(model):
         return _transformers_table(model, mapped, wanted)
+    fix = getattr(model, "_fix_state_dict_keys_on_load", None)
+    if callable(fix):
+        fix(mapped)  # diffusers: renames keys of old checkpoints, and asks for no values.
     return KeyTable(renamed=mapped)
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import _native
+from ._environment import count_from_environment
 from ._errors import IntegrityError, TrashPandaError, UnsupportedFormatError
 from ._offloaded import Offloaded
 from ._pack import Pack, StoredPlan
+from ._plan import Plan
 from ._progress import progress_callback
 from ._torch import require_torch
 
@@ -30,7 +32,7 @@ def load(
     pack_dir: str | os.PathLike[str],
     model: nn.Module | None = None,
     *,
-    plan: str | os.PathLike[str] | None = None,
+    plan: Plan | str | os.PathLike[str] | None = None,
     device: str | torch.device | None = None,
     compute_dtype: str | torch.dtype | None = None,
     strict: bool = True,
@@ -49,8 +51,8 @@ def load(
 
     :param pack_dir: what `trash-panda repack` wrote.
     :param model: the model, of the class and config that the checkpoint belongs to.
-    :param plan: a plan file for the same checkpoint; its tiers, dtype and lookahead are used
-        instead of those that the pack was laid out for.
+    :param plan: a plan for the same checkpoint, or its file; its tiers, dtype and lookahead are
+        used instead of those that the pack was laid out for.
     :param device: where to compute; so far only "cpu".
     :param compute_dtype: "bf16", "fp16", "fp32", "keep" or a torch dtype; default: the plan's.
         Buffers that the file stores keep their own dtype.
@@ -58,7 +60,8 @@ def load(
     :param ignore_missing: globs of names that the pack may lack.
     :param verify: "full" reads the whole pack once and compares checksums, and again whatever is
         read later; "headers" checks manifest, sizes and shard headers.
-    :param lookahead: how far to read ahead: a number of blocks, or a size such as "512MB".
+    :param lookahead: how far to read ahead: a number of blocks, or a size such as "512MB";
+        default: TRASH_PANDA_LOOKAHEAD, else the plan's.
     :param progress: of verify="full": False for none, or a function of (done, total) bytes;
         default: a bar on a terminal, when tqdm is installed.
     :param key_map: what names of the pack are called in the model: a dictionary of those that
@@ -80,7 +83,7 @@ def load(
     from ._assemble import assemble
 
     pack = Pack.open(pack_dir)
-    other_plan = None if plan is None else StoredPlan.read(Path(plan))
+    other_plan = _stored_plan(plan)
     if verify == "full":
         _verify(pack, progress)
     chosen = other_plan or pack.plan
@@ -95,7 +98,16 @@ def load(
         verify=verify,
         lookahead_bytes=_lookahead_bytes(pack, lookahead, other_plan),
         key_map=key_map,
+        plan=Plan.from_toml(chosen.text, chosen.where),
     )
+
+
+def _stored_plan(plan: Plan | str | os.PathLike[str] | None) -> StoredPlan | None:
+    if plan is None:
+        return None
+    if isinstance(plan, Plan):
+        return StoredPlan.parse(plan.to_toml(), "given")
+    return StoredPlan.read(Path(plan))
 
 
 def _device(device: str | torch.device | None) -> torch.device:
@@ -128,6 +140,8 @@ def _verify(pack: Pack, progress: bool | Callable[[int, int], None] | None) -> N
 def _lookahead_bytes(
     pack: Pack, lookahead: int | str | None, plan: StoredPlan | None
 ) -> int | None:
+    if lookahead is None:
+        lookahead = count_from_environment("LOOKAHEAD", least=1)
     if lookahead is None:
         return None if plan is None else plan.lookahead_bytes
     if isinstance(lookahead, str):

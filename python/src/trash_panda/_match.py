@@ -16,7 +16,7 @@ from ._keys import KeyMap, make_key_table
 from ._names import NameMap
 from ._owners import find_blocks, in_extents
 from ._pack import Pack, StoredTensor
-from ._targets import Target
+from ._targets import Target, collect_targets
 
 _log = logging.getLogger("trash_panda")
 _NAMES_SHOWN = 5
@@ -60,6 +60,23 @@ def match_pack(
         missing=missing,
         unexpected=_unexpected(model, pack, stored.keys() - used),
     )
+
+
+def missing_names(model: nn.Module, stored: Iterable[str], key_map: KeyMap | None) -> list[str]:
+    """What the model needs and a checkpoint of these tensors lacks, ignored keys left out."""
+    wanted = [target for target in collect_targets(model) if target.persistent]
+    by_name = {name: target.tensor for target in wanted for name in target.names}
+    table = make_key_table(model, {name: name for name in stored}, by_name, key_map)
+    names = NameMap(table.renamed, list(by_name))
+    ignored = _patterns(model, "_keys_to_ignore_on_load_missing")
+    missing = [
+        target
+        for target in wanted
+        if not any(names.find(name) for name in target.names)
+        and not any(pattern.search(name) for pattern in ignored for name in target.names)
+    ]
+    made = {name for merge in table.merges for name in merge.targets()}
+    return [name for target in missing for name in target.names if name not in made]
 
 
 def _bind(

@@ -33,6 +33,11 @@ class Merge:
         patterns = [p for p in self._converter.source_patterns if p in self._parts]
         return [source for pattern in patterns for source in self._parts[pattern]]
 
+    def targets(self) -> list[str]:
+        """Names of the tensors that it makes."""
+        first, *others = self._converter.target_patterns
+        return [self.name, *(self.name.replace(first, other) for other in others)]
+
     def __str__(self) -> str:
         operations = " and ".join(type(each).__name__ for each in self._converter.operations)
         sources = self.sources

@@ -5,6 +5,9 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ._handle import OffloadHandle
+from ._plan import Plan
+
 if TYPE_CHECKING:
     import torch
     from torch import nn
@@ -17,8 +20,9 @@ class Offloaded:
     """A model whose blocks stream from a pack.
 
     `model` is the very object that was given to load(); call it as ever. `device` is where it
-    computes, `dtype` the dtype of its weights (None: as they are stored). Usable as a context
-    manager that closes at the end.
+    computes, `dtype` the dtype of its weights (None: as they are stored), `plan` the plan that was
+    loaded, `handle` what takes the hooks off again. Usable as a context manager that closes at the
+    end.
     """
 
     def __init__(
@@ -29,12 +33,15 @@ class Offloaded:
         *,
         device: torch.device,
         dtype: torch.dtype | None,
+        plan: Plan,
         unexpected: list[str],
     ) -> None:
         self.model = model
         self.device = device
         self.dtype = dtype
+        self.plan = plan
         self.unexpected = unexpected  # Names in the pack that the model does not use.
+        self.handle = OffloadHandle([self.remove])
         self._stream = stream
         self._base = base
 
@@ -62,6 +69,16 @@ class Offloaded:
         for binding, placeholder in self._base:
             binding.put(placeholder)
         self._base.clear()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the weights were released."""
+        return self._stream.closed
+
+    def remove(self) -> None:
+        """Releases the weights and takes the hooks off, so that others can fill the model."""
+        self.close()
+        self._stream.remove_hooks()
 
     def __enter__(self) -> Offloaded:
         return self

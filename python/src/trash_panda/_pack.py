@@ -38,6 +38,7 @@ class StoredPlan:
     """The part of a plan that loading follows."""
 
     where: str
+    text: str  # All of it.
     fingerprint: str
     compute_dtype: str
     tiers: dict[str, str]  # By block name.
@@ -47,11 +48,21 @@ class StoredPlan:
     def read(file: Path) -> StoredPlan:
         """Reads a plan's TOML. Raises PlanError when it can't be read or is none."""
         try:
-            raw = _native.parse_plan(file.read_text(encoding="utf-8"), str(file))
-        except (OSError, UnicodeDecodeError, CheckpointError) as error:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
             raise PlanError(f"can't read plan {file}: {error}") from error
+        return StoredPlan.parse(text, str(file))
+
+    @staticmethod
+    def parse(text: str, where: str) -> StoredPlan:
+        """Reads the text of a plan file."""
+        try:
+            raw = _native.parse_plan(text, where)
+        except CheckpointError as error:
+            raise PlanError(f"can't read plan {where}: {error}") from error
         return StoredPlan(
-            where=str(file),
+            where=where,
+            text=text,
             fingerprint=raw["model_fingerprint"],
             compute_dtype=raw["compute_dtype"],
             tiers={block["name"]: block["tier"] for block in raw["blocks"]},

@@ -78,15 +78,11 @@ class StreamedBlock:
             if len(self._placements) >= _PLACEMENTS_MAX:
                 self._placements.clear()
             found = self._placements[key] = self._wrap(lease)
-        tensors, sources = found
-        self._merged = []
-        for merge, values in zip(self._merges, sources, strict=True):
-            self._merged.append(merge.make(values, memory))
-        self._put(tensors)
-        for merge, made in zip(self._merges, self._merged, strict=True):
-            merge.put(made)
+        self.placed, sources = found
+        self._put(self.placed)
+        if sources:
+            self._place_merged(sources, memory)
         self.lease = lease
-        self.placed = [*tensors, *(tensor for made in self._merged for tensor in made.values())]
 
     def take_away(self, memory: MergeMemory) -> None:
         """Undoes place() and ends the lease."""
@@ -98,9 +94,9 @@ class StreamedBlock:
             # The output needs no backward pass, but something that the block keeps elsewhere may.
             # The memory is about to hold another block: a new version makes backward refuse.
             torch.autograd.graph.increment_version(placed)
-        for made in self._merged:
-            memory.give(made.values())
-        self.lease, self.placed, self._merged = None, [], []
+        if self._merged:
+            self._give_merged(memory)
+        self.lease, self.placed = None, []
         lease.release()
 
     def forget(self) -> None:
@@ -124,10 +120,31 @@ class StreamedBlock:
 
     def _put_placeholders(self) -> None:
         self._put(self._placeholders)
-        for merge in self._merges:
-            merge.put(merge.placeholders)
-        for module in self._recurrent:
-            refresh(module)
+        if self._merges:
+            for merge in self._merges:
+                merge.put(merge.placeholders)
+        if self._recurrent:
+            for module in self._recurrent:
+                refresh(module)
+
+    def _place_merged(self, sources: Sequence[Sequence[Tensor]], memory: MergeMemory) -> None:
+        """Makes what is made of several tensors, after the others are placed."""
+        try:
+            for merge, values in zip(self._merges, sources, strict=True):
+                self._merged.append(merge.make(values, memory))
+        except BaseException:
+            self._give_merged(memory)
+            self._put_placeholders()
+            self.placed = []
+            raise
+        for merge, made in zip(self._merges, self._merged, strict=True):
+            merge.put(made)
+            self.placed = [*self.placed, *made.values()]
+
+    def _give_merged(self, memory: MergeMemory) -> None:
+        for made in self._merged:
+            memory.give(made.values())
+        self._merged = []
 
     def _wrap(self, lease: _native.Lease) -> tuple[list[Tensor], list[list[Tensor]]]:
         """The lease's memory as parameters, one a binding, and as the sources of each merge."""

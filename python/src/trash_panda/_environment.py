@@ -1,0 +1,23 @@
+"""Settings from the environment. A bad value is an error that names its variable.
+
+What planning depends on (TRASH_PANDA_MAX_RAM and the like) is read by the command line.
+"""
+
+from __future__ import annotations
+
+import os
+
+_PREFIX = "TRASH_PANDA_"
+
+
+def count_from_environment(name: str, least: int = 0) -> int | None:
+    """The whole number in TRASH_PANDA_<name>; None when it is not set or empty.
+
+    Raises ValueError naming the variable when it is no number or less than `least`.
+    """
+    text = os.environ.get(_PREFIX + name, "").strip()
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) < least:
+        raise ValueError(f"{_PREFIX}{name} is {text!r}, not a whole number of at least {least}")
+    return int(text)

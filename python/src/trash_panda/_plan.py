@@ -1,0 +1,301 @@
+"""Plans: where each block of a model waits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+from ._errors import CheckpointError, PlanError
+from ._units import format_bytes, parse_dtype
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Tier(str, Enum):
+    """Where a block waits between its uses."""
+
+    GPU = "gpu"
+    RAM = "ram"
+    DISK = "disk"
+
+
+@dataclass
+class BlockPlan:
+    """One block. Sizes are in bytes; 0: not known."""
+
+    prefix: str  # With a final dot: "blocks.3.".
+    tier: Tier = Tier.RAM
+    stored_bytes: int = 0  # As it waits.
+    expanded_bytes: int = 0  # In the compute dtype.
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Time of a pass in seconds, as simulated from what was measured of the machine."""
+
+    pass_s: float
+    bound_s: float  # No schedule of this placement is faster.
+    limiting: str  # The channel that the bound comes from: "disk", "decode", "link", "compute".
+    stall_s: float  # Of pass_s, time without computation.
+    first_pass_s: float
+
+
+class Plan:
+    """Where each block of a model waits: made by plan(), read by load(), or written by hand.
+
+    `blocks` may be edited; what has been loaded already is not changed by that. `warnings` has what
+    planning had to say. A plan by hand is for whatever checkpoint it is used with first.
+    """
+
+    def __init__(
+        self,
+        blocks: Iterable[BlockPlan],
+        *,
+        compute_dtype: str | torch.dtype = "bf16",
+        warnings: Iterable[str] = (),
+        source: str = "manual",
+        toml: str | None = None,
+    ) -> None:
+        self.blocks = list(blocks)
+        self.warnings = list(warnings)
+        self.source = source  # "auto" or "manual"
+        self._compute_dtype = compute_dtype
+        self._toml = toml
+
+    @staticmethod
+    def manual(
+        *,
+        resident: Sequence[str] = (),
+        streamed: Sequence[str] = (),
+        disk: Sequence[str] = (),
+        compute_dtype: str | torch.dtype = "bf16",
+        storage_dtype: str | torch.dtype | None = "auto",
+    ) -> Plan:
+        """A plan by hand, of prefixes ("blocks.0" or "blocks.0."), in order of execution."""
+        check_storage_dtype(storage_dtype)
+        tiers = ((Tier.GPU, resident), (Tier.RAM, streamed), (Tier.DISK, disk))
+        blocks = [BlockPlan(_dotted(p), tier) for tier, prefixes in tiers for p in prefixes]
+        seen: set[str] = set()
+        for block in blocks:
+            if block.prefix in seen:
+                raise PlanError(f"block {block.prefix} is given twice")
+            seen.add(block.prefix)
+        return Plan(blocks, compute_dtype=compute_dtype)
+
+    @staticmethod
+    def from_toml(text: str, where: str = "plan", *, warnings: Iterable[str] = ()) -> Plan:
+        """A plan of the text of a plan file. Raises PlanError when it is none."""
+        raw = _parse(text, where)
+        blocks = [
+            BlockPlan(
+                _dotted(block["name"]),
+                Tier(block["tier"]),
+                block["stored_bytes"],
+                block["expanded_bytes"],
+            )
+            for block in raw["blocks"]
+        ]
+        return Plan(
+            blocks,
+            compute_dtype=raw["compute_dtype"],
+            warnings=warnings,
+            source="auto",
+            toml=text,
+        )
+
+    @staticmethod
+    def load(
+        path: str | os.PathLike[str], checkpoint: str | os.PathLike[str] | None = None
+    ) -> Plan:
+        """Reads a plan file, of the command line's or of save().
+
+        Raises PlanError when it can't be read, StalePlanError when it is for another checkpoint
+        than `checkpoint`.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise PlanError(f"can't read plan {path}: {error}") from error
+        loaded = Plan.from_toml(text, str(path))
+        if checkpoint is not None:
+            loaded.validate(checkpoint)
+        return loaded
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the plan file, with the tiers as they are now."""
+        Path(path).write_text(self.to_toml(), encoding="utf-8")
+
+    def to_toml(self) -> str:
+        """The plan file's text. Raises PlanError for a plan by hand, which has no sizes."""
+        if self._toml is None:
+            raise PlanError(
+                "this plan was written by hand and knows no checkpoint yet: use it with "
+                "stream_load(), or make it by plan(model, checkpoint) and assign()"
+            )
+        if [b.tier for b in Plan.from_toml(self._toml).blocks] == [b.tier for b in self.blocks]:
+            return self._toml  # With its comments.
+        return _native.retier_plan(self._toml, "plan", [block.tier.value for block in self.blocks])
+
+    def for_checkpoint(self, planned: Plan) -> Plan:
+        """This plan's tiers in `planned`, a plan of the checkpoint. See place_by_prefix()."""
+        return place_by_prefix(planned, {block.prefix: block.tier for block in self.blocks})
+
+    @property
+    def compute_dtype(self) -> torch.dtype | None:
+        """None: as stored ("keep")."""
+        return parse_dtype(self._compute_dtype)
+
+    @property
+    def predicted(self) -> Prediction | None:
+        """Time of a pass with the tiers as they are now; None where too little was measured."""
+        if self._toml is None:
+            return None
+        predicted = _parse(self.to_toml(), "plan")["predicted"]
+        return None if predicted is None else Prediction(**predicted)
+
+    def prefixes(self, tier: Tier | str) -> tuple[str, ...]:
+        """The blocks of a tier, in order of execution."""
+        wanted = Tier(tier)
+        return tuple(block.prefix for block in self.blocks if block.tier == wanted)
+
+    @property
+    def resident(self) -> tuple[str, ...]:
+        return self.prefixes(Tier.GPU)
+
+    @property
+    def streamed(self) -> tuple[str, ...]:
+        return self.prefixes(Tier.RAM)
+
+    @property
+    def disk(self) -> tuple[str, ...]:
+        return self.prefixes(Tier.DISK)
+
+    def assign(
+        self,
+        tier: Tier | str,
+        *,
+        indices: Iterable[int] | None = None,
+        prefixes: Iterable[str] | None = None,
+    ) -> Plan:
+        """Moves blocks to a tier and returns this plan.
+
+        :param indices: positions in `blocks`; negative ones count from the end.
+        :param prefixes: such as "blocks.3" or "blocks.3.".
+        :raises PlanError: there is no such block; then none is moved.
+        """
+        wanted = Tier(tier)
+        by_prefix = {block.prefix: block for block in self.blocks}
+        chosen = []
+        for index in indices or ():
+            if not -len(self.blocks) <= index < len(self.blocks):
+                raise PlanError(f"there is no block {index}: the plan has {len(self.blocks)}")
+            chosen.append(self.blocks[index])
+        for prefix in prefixes or ():
+            if _dotted(prefix) not in by_prefix:
+                raise PlanError(f"the plan has no block {prefix}; the first is {self._first()}")
+            chosen.append(by_prefix[_dotted(prefix)])
+        for block in chosen:
+            block.tier = wanted
+        return self
+
+    def _first(self) -> str:
+        return self.blocks[0].prefix if self.blocks else "none: it has no blocks"
+
+    def validate(self, checkpoint: str | os.PathLike[str]) -> None:
+        """Raises StalePlanError when the plan is for another checkpoint, and says what differs."""
+        _native.check_plan(self.to_toml(), "plan", Path(checkpoint))
+
+    def explain(self, index: int) -> str:
+        """What a block costs in each pass, in one line."""
+        block = self.blocks[index]
+        raw = _parse(self.to_toml(), "plan")["blocks"][index]
+        steps = {
+            "to read": raw["read_s"],
+            "to decode": raw["decode_s"],
+            "to copy": raw["copy_s"],
+            "to expand and compute": raw["compute_s"],
+        }
+        costs = [f"{seconds * 1000:.3g} ms {what}" for what, seconds in steps.items() if seconds]
+        return (
+            f"{block.prefix} waits in {block.tier.value}: {format_bytes(block.stored_bytes)} "
+            f"stored, {format_bytes(block.expanded_bytes)} expanded; each pass takes "
+            + (", ".join(costs) or "no time that is known")
+        )
+
+    def summary(self) -> str:
+        """The blocks of each tier, with their sizes, and the warnings."""
+        lines = [f"Plan ({self.source}): {len(self.blocks)} blocks, compute dtype {self._dtype()}"]
+        waiting = {Tier.GPU: "in VRAM", Tier.RAM: "in RAM", Tier.DISK: "on disk"}
+        for tier, where in waiting.items():
+            sizes = [block.stored_bytes for block in self.blocks if block.tier == tier]
+            if sizes:
+                size = format_bytes(sum(sizes)) if any(sizes) else "size not known"
+                lines.append(f"  {len(sizes):>3} {where}: {size}")
+        predicted = self.predicted
+        if predicted is not None:
+            lines.append(
+                f"  a pass takes {predicted.pass_s:.3g} s, limited by {predicted.limiting}"
+            )
+        lines += [f"  WARNING: {warning}" for warning in self.warnings]
+        return "\n".join(lines)
+
+    __str__ = summary
+
+    def __repr__(self) -> str:
+        return f"<Plan ({self.source}) of {len(self.blocks)} blocks>"
+
+    def _dtype(self) -> str:
+        return str(self._compute_dtype).removeprefix("torch.")
+
+
+def place_by_prefix(planned: Plan, tiers: dict[str, Tier], rest: Tier | None = None) -> Plan:
+    """Gives each block of `planned` the tier of the longest prefix that it is under.
+
+    Blocks under none get `rest`, or keep their tier. Raises PlanError for a prefix that no block
+    is under, naming it.
+    """
+    unused = dict.fromkeys(tiers)
+    for block in planned.blocks:
+        found = [prefix for prefix in tiers if block.prefix.startswith(prefix)]
+        for prefix in found:
+            unused.pop(prefix, None)
+        if found:
+            block.tier = tiers[max(found, key=len)]
+        elif rest is not None:
+            block.tier = rest
+    if unused:
+        raise PlanError(
+            f"the checkpoint has no block {', '.join(list(unused)[:5])}; its blocks are such as "
+            f"{planned._first()}"
+        )
+    return planned
+
+
+def check_storage_dtype(storage_dtype: Any) -> None:
+    """Raises UnsupportedFormatError for what packs are not written in."""
+    from ._errors import UnsupportedFormatError
+
+    if storage_dtype in (None, "auto", "keep"):
+        return
+    if str(storage_dtype).removeprefix("torch.") not in ("bf16", "bfloat16"):
+        raise UnsupportedFormatError(
+            f"storage_dtype={storage_dtype!r}: packs hold weights as the checkpoint stores them; "
+            'use "auto", or quantize the checkpoint first'
+        )
+
+
+def _parse(text: str, where: str) -> _native.Plan:
+    try:
+        return _native.parse_plan(text, where)
+    except CheckpointError as error:
+        raise PlanError(f"can't read plan {where}: {error}") from error
+
+
+def _dotted(prefix: str) -> str:
+    return prefix if prefix.endswith(".") else prefix + "."

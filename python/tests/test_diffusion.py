@@ -1,0 +1,78 @@
+"""Architectures of diffusers, tiny and random: streamed equals resident, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import trash_panda
+from conftest import PackFactory, write_tiers
+from diffusion import DIFFUSION, Diffusion, build, outputs
+from models import assert_bit_equal, on_meta
+
+diffusers = pytest.importorskip("diffusers")
+
+
+@pytest.fixture(scope="module", params=DIFFUSION.values(), ids=DIFFUSION.keys())
+def diffusion(request: pytest.FixtureRequest) -> Diffusion:
+    chosen: Diffusion = request.param
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def folder(diffusion: Diffusion, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A part of a pipeline's folder."""
+    pipeline = tmp_path_factory.mktemp("pipeline")
+    build(diffusion).save_pretrained(pipeline / "part")
+    return pipeline
+
+
+@pytest.mark.parametrize("tiers", ["auto", "disk", "mixed"])
+def test_equals_from_pretrained(
+    diffusion: Diffusion, folder: Path, tmp_path: Path, tiers: str
+) -> None:
+    plan: str | Path = "auto"
+    if tiers != "auto":
+        planned = folder / "part.panda" / "plan.toml"
+        count = planned.read_text().count("[[block]]")
+        assert count >= 3
+        each = {"disk": ["disk"], "mixed": ["disk", "ram"]}[tiers]
+        plan = write_tiers(planned, (each * count)[:count], tmp_path / "plan.toml")
+    cls = getattr(diffusers, diffusion.cls)
+    resident = cls.from_pretrained(folder, subfolder="part", torch_dtype=torch.bfloat16).eval()
+    expected = outputs(diffusion, resident)
+    with trash_panda.from_pretrained(folder, subfolder="part", plan=plan) as offloaded:
+        assert type(offloaded.model) is cls
+        assert offloaded.model.dtype == torch.bfloat16
+        assert offloaded.unexpected == []
+        for _ in range(2):
+            actual = outputs(diffusion, offloaded.model)
+            assert len(actual) == len(expected) > 0
+            for ours, theirs in zip(actual, expected, strict=True):
+                assert_bit_equal(ours, theirs)
+
+
+def test_keys_of_old_checkpoints_are_renamed(packs: PackFactory) -> None:
+    vae = DIFFUSION["vae"]
+    source = build(vae)
+    state = source.state_dict()
+    names = {"to_q": "query", "to_k": "key", "to_v": "value", "to_out.0": "proj_attn"}
+    for key in list(state):
+        for new, old in names.items():
+            if f".attentions.0.{new}." in key:
+                state[key.replace(f".{new}.", f".{old}.")] = state.pop(key)
+    assert any(".proj_attn." in key for key in state)
+    pack = packs.pack(packs.checkpoint(state))
+    model = on_meta(vae.make)
+    expected = outputs(vae, source.to(torch.bfloat16))
+    with trash_panda.load(pack, model):
+        for ours, theirs in zip(outputs(vae, model), expected, strict=True):
+            assert_bit_equal(ours, theirs)
+
+
+def test_a_pipeline_s_folder_needs_a_part(folder: Path) -> None:
+    (folder / "model_index.json").write_text("{}")
+    with pytest.raises(trash_panda.CheckpointError, match=r"subfolder=\"transformer\""):
+        trash_panda.from_pretrained(folder)

@@ -1,0 +1,275 @@
+"""from_pretrained(): a folder or a cached model, planned, packed and streaming in one call."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import trash_panda
+from architectures import ARCHITECTURES, build, outputs
+from conftest import write_tiers
+from models import assert_bit_equal
+
+transformers = pytest.importorskip("transformers")
+
+LLAMA = ARCHITECTURES["llama tied"]
+LAYERS = 4
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "llama"
+    build(LLAMA).save_pretrained(path)
+    return path
+
+
+def resident(folder: Path, dtype: torch.dtype = torch.bfloat16) -> nn.Module:
+    return transformers.LlamaForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+
+
+def assert_equal(model: nn.Module, expected: nn.Module) -> None:
+    pairs = zip(outputs(model, LLAMA.inputs()), outputs(expected, LLAMA.inputs()), strict=True)
+    for ours, theirs in pairs:
+        assert_bit_equal(ours, theirs)
+
+
+def test_a_folder_becomes_a_streaming_model(folder: Path) -> None:
+    expected = resident(folder)
+    arguments = {**LLAMA.inputs(), "max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    with trash_panda.from_pretrained(folder) as offloaded:
+        model = offloaded.model
+        assert type(model) is transformers.LlamaForCausalLM
+        assert not model.training
+        assert (model.dtype, model.device.type) == (torch.bfloat16, "cpu")
+        assert model.lm_head.weight is model.model.embed_tokens.weight
+        assert_equal(model, expected)
+        assert torch.equal(model.generate(**arguments), expected.generate(**arguments))
+    assert folder.with_name("llama.panda").is_dir()
+
+
+def test_the_pack_is_used_again_until_the_checkpoint_changes(folder: Path) -> None:
+    manifest = folder.with_name("llama.panda") / "manifest.json"
+    trash_panda.from_pretrained(folder).close()
+    first = manifest.read_text()
+    with trash_panda.from_pretrained(str(folder)) as offloaded:
+        assert manifest.read_text() == first
+        assert_equal(offloaded.model, resident(folder))
+    torch.manual_seed(9)
+    LLAMA.make().save_pretrained(folder)
+    with trash_panda.from_pretrained(folder) as offloaded:
+        assert manifest.read_text() != first
+        assert_equal(offloaded.model, resident(folder))
+
+
+def test_what_is_no_pack_is_not_replaced(folder: Path) -> None:
+    manifest = folder.with_name("llama.panda") / "manifest.json"
+    trash_panda.from_pretrained(folder).close()
+    damaged = manifest.read_text()[:-20]
+    manifest.write_text(damaged)
+    with pytest.raises(trash_panda.CheckpointError, match="remove that folder"):
+        trash_panda.from_pretrained(folder)
+    assert manifest.read_text() == damaged
+
+
+@pytest.mark.parametrize("tiers", [["disk"] * LAYERS, ["disk", "ram"] * 2])
+def test_a_plan_s_tiers_are_used(folder: Path, tmp_path: Path, tiers: list[str]) -> None:
+    trash_panda.from_pretrained(folder).close()
+    pack = folder.with_name("llama.panda")
+    plan = write_tiers(pack / "plan.toml", tiers, tmp_path / "plan.toml")
+    for _ in range(2):  # With the pack that there is, then with one that is made for the plan.
+        with trash_panda.from_pretrained(folder, plan=plan) as offloaded:
+            assert_equal(offloaded.model, resident(folder))
+            assert_equal(offloaded.model, resident(folder))
+            assert offloaded.stats()["pass_read_bytes_disk"] > 0
+        shutil.rmtree(pack)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [("fp32", torch.float32), (torch.float16, torch.float16), ("keep", torch.float32)],
+)
+def test_the_dtype_is_that_of_the_resident_model(
+    folder: Path, dtype: str | torch.dtype, expected: torch.dtype
+) -> None:
+    with trash_panda.from_pretrained(folder, dtype=dtype) as offloaded:
+        assert offloaded.model.dtype == expected
+        assert_equal(offloaded.model, resident(folder, expected))
+
+
+@pytest.mark.parametrize("cls", ["LlamaModel", "AutoModel", transformers.LlamaModel])
+def test_another_class_may_be_chosen(folder: Path, cls: object) -> None:
+    expected = transformers.LlamaModel.from_pretrained(folder, dtype=torch.bfloat16)
+    with trash_panda.from_pretrained(folder, cls=cls) as offloaded:
+        assert type(offloaded.model) is transformers.LlamaModel
+        assert_equal(offloaded.model, expected)
+
+
+def test_the_generation_config_of_the_folder_counts(folder: Path) -> None:
+    file = folder / "generation_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "max_new_tokens": 3}))
+    with trash_panda.from_pretrained(folder) as offloaded:
+        assert offloaded.model.generation_config.max_new_tokens == 3
+
+
+def test_never_writes_nothing_and_uses_what_is_there(folder: Path) -> None:
+    with pytest.raises(trash_panda.UnsupportedFormatError, match=r"no pack of .*llama.panda"):
+        trash_panda.from_pretrained(folder, repack="never")
+    assert [path.name for path in folder.parent.iterdir()] == ["llama"]
+    trash_panda.from_pretrained(folder, repack="require").close()
+    with trash_panda.from_pretrained(folder, repack="never") as offloaded:
+        assert_equal(offloaded.model, resident(folder))
+
+
+@pytest.fixture
+def hub(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the Hugging Face hub with the model as org/tiny, as the hub's client lays it."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    cache = tmp_path / "hub"
+    revision = "0123456789abcdef0123456789abcdef01234567"
+    repo = cache / "models--org--tiny"
+    (repo / "refs").mkdir(parents=True)
+    (repo / "refs" / "main").write_text(revision)
+    (repo / "blobs").mkdir()
+    snapshot = repo / "snapshots" / revision / "text"
+    snapshot.mkdir(parents=True)
+    for file in folder.iterdir():
+        shutil.copy(file, repo / "blobs" / file.name)
+        os.symlink(Path("../../../blobs") / file.name, snapshot / file.name)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setenv("TRASH_PANDA_PACKS", str(tmp_path / "packs"))
+    return cache
+
+
+@pytest.mark.parametrize("name", ["org/tiny", "org/tiny@main"])
+def test_a_cached_model_is_found_and_left_alone(
+    hub: Path, folder: Path, tmp_path: Path, name: str
+) -> None:
+    files = sorted(hub.rglob("*"))
+    with trash_panda.from_pretrained(name, subfolder="text") as offloaded:
+        assert_equal(offloaded.model, resident(folder))
+    assert sorted(hub.rglob("*")) == files
+    (pack,) = (tmp_path / "packs").iterdir()
+    assert pack.name == name.replace("@", "/").replace("/", "--") + "--text.panda"
+
+
+def test_a_model_that_is_not_cached_is_told_with_the_command(hub: Path) -> None:
+    with pytest.raises(trash_panda.CheckpointError, match="hf download org/other"):
+        trash_panda.from_pretrained("org/other")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "told"),
+    [
+        (lambda f: (f / "config.json").unlink(), trash_panda.CheckpointError, "no config.json"),
+        (
+            lambda f: (f / "config.json").write_text("{"),
+            trash_panda.CheckpointError,
+            "can't read .*config.json",
+        ),
+        (
+            lambda f: (f / "model.safetensors").unlink(),
+            trash_panda.CheckpointError,
+            "llama",
+        ),
+        (
+            lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 64),
+            trash_panda.TrashPandaError,
+            "model.safetensors",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_folder_is_told(
+    folder: Path, spoil: object, error: type[Exception], told: str
+) -> None:
+    spoil(folder)
+    with pytest.raises(error, match=told):
+        trash_panda.from_pretrained(folder)
+    assert not folder.with_name("llama.panda").exists()
+
+
+def test_wrong_arguments_are_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match="repack is 'maybe'"):
+        trash_panda.from_pretrained(folder, repack="maybe")
+    with pytest.raises(ValueError, match="compute_dtype is 'int4'"):
+        trash_panda.from_pretrained(folder, dtype="int4")
+    with pytest.raises(trash_panda.UnsupportedFormatError, match="no class Other"):
+        trash_panda.from_pretrained(folder, cls="Other")
+    with pytest.raises(trash_panda.CheckpointError, match="no folder unet"):
+        trash_panda.from_pretrained(folder, subfolder="unet")
+    with pytest.raises(trash_panda.CheckpointError, match="nowhere is no folder"):
+        trash_panda.from_pretrained("nowhere")
+
+
+def test_building_leaves_the_random_state_alone(folder: Path) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    with trash_panda.from_pretrained(folder):
+        assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_pipeline_of_transformers_takes_the_model(folder: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {f"w{i}": i for i in range(100)} | {"<unk>": 100}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>", pad_token="<unk>"
+    )
+    texts = []
+    with trash_panda.from_pretrained(folder) as offloaded:
+        for model in (offloaded.model, resident(folder)):
+            generate = transformers.pipeline("text-generation", model=model, tokenizer=fast)
+            (answer,) = generate("w1 w2 w3", max_new_tokens=5, do_sample=False)
+            texts.append(answer["generated_text"])
+        assert texts[0] == texts[1] != "w1 w2 w3"
+
+
+def test_a_streaming_model_is_not_saved(folder: Path, tmp_path: Path) -> None:
+    offloaded = trash_panda.from_pretrained(folder)
+    with pytest.raises(trash_panda.TrashPandaError, match="in a pack, not in memory"):
+        offloaded.model.save_pretrained(tmp_path / "saved")
+    offloaded.close()
+    with pytest.raises(trash_panda.ReleasedError):
+        offloaded.model.save_pretrained(tmp_path / "saved")
+    assert not list((tmp_path / "saved").glob("*.safetensors"))
+
+
+def test_what_was_loaded_is_told(folder: Path) -> None:
+    with trash_panda.from_pretrained(folder) as offloaded:
+        plan = folder.with_name("llama.panda") / "plan.toml"
+        assert offloaded.plan.to_toml() == plan.read_text()
+        offloaded.handle.remove()
+        assert offloaded.closed
+    for hooks in (offloaded.model._forward_pre_hooks, offloaded.model._forward_hooks):
+        assert not hooks
+
+
+def test_an_fp8_checkpoint_of_the_hub_is_expanded(folder: Path) -> None:
+    """As DeepSeek publishes them: blocks of codes with `weight_scale_inv`, told by the config."""
+    from safetensors.torch import load_file, save_file
+
+    expected = resident(folder)
+    state = load_file(folder / "model.safetensors")
+    for name in [name for name in state if name.endswith("_proj.weight")]:
+        weight = state[name]
+        scale = torch.rand(-(-weight.shape[0] // 32), -(-weight.shape[1] // 32)) / 100 + 0.001
+        grid = scale.repeat_interleave(32, 0).repeat_interleave(32, 1)
+        grid = grid[: weight.shape[0], : weight.shape[1]]
+        codes = (weight / grid).clamp(-448, 448).to(torch.float8_e4m3fn)
+        state |= {name: codes, name.replace(".weight", ".weight_scale_inv"): scale}
+        value = (codes.to(torch.float32) * grid).to(torch.bfloat16)
+        expected.get_parameter(name).data.copy_(value)
+    save_file(state, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [32, 32]}
+    (folder / "config.json").write_text(json.dumps(config))
+    with trash_panda.from_pretrained(folder) as offloaded:
+        assert offloaded.unexpected == []
+        assert_equal(offloaded.model, expected)
