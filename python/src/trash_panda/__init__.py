@@ -13,7 +13,11 @@ Importing needs no torch; loading does. Notes go to the logger "trash_panda".
 """
 
 import logging as _logging
+from typing import TYPE_CHECKING
+from typing import Any as _Any
 
+from ._block_groups import BlockGroup, find_blocks
+from ._earlier import install_offload, offload_blocks, stream_load
 from ._errors import (
     CheckpointError,
     DoesNotFitError,
@@ -28,18 +32,41 @@ from ._errors import (
 )
 from ._from_pretrained import from_pretrained
 from ._handle import OffloadHandle
+from ._hardware import Hardware, detect_hardware, hwreport
 from ._load import load
+from ._load_report import LoadReport
 from ._native import __version__
 from ._offloaded import Offloaded
 from ._plan import BlockPlan, Plan, Prediction, Tier
+from ._planning import plan
+from ._stages import ReleaseReport, measure_activation_vram, release, stage
+from ._units import module_nbytes, parse_bytes, parse_dtype
+
+if TYPE_CHECKING:
+    from ._fp8 import expand, quantize_fp8
 
 _logging.getLogger(__name__).addHandler(_logging.NullHandler())
 
+# Of modules that import torch.
+_LAZY = {"expand": "_fp8", "quantize_fp8": "_fp8"}
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_LAZY[name]}", __name__), name)
+
+
 __all__ = [
+    "BlockGroup",
     "BlockPlan",
     "CheckpointError",
     "DoesNotFitError",
+    "Hardware",
     "IntegrityError",
+    "LoadReport",
     "MissingTensorsError",
     "OffloadHandle",
     "Offloaded",
@@ -47,12 +74,28 @@ __all__ = [
     "Plan",
     "PlanError",
     "Prediction",
+    "ReleaseReport",
     "ReleasedError",
     "StalePlanError",
     "Tier",
     "TrashPandaError",
     "UnsupportedFormatError",
     "__version__",
+    "detect_hardware",
+    "expand",
+    "find_blocks",
     "from_pretrained",
+    "hwreport",
+    "install_offload",
     "load",
+    "measure_activation_vram",
+    "module_nbytes",
+    "offload_blocks",
+    "parse_bytes",
+    "parse_dtype",
+    "plan",
+    "quantize_fp8",
+    "release",
+    "stage",
+    "stream_load",
 ]

@@ -1,0 +1,48 @@
+"""Groups of repeated blocks in a model, found by the planner's rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from . import _native
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass
+class BlockGroup:
+    """Blocks that are numbered under one name."""
+
+    name: str  # Of the container: "model.layers".
+    prefixes: list[str]  # One a block, with a final dot: "model.layers.0.".
+    nbytes: int  # Of all of them, in the model's own dtypes.
+
+
+def find_blocks(
+    model: nn.Module, *, min_fraction: float | None = None, min_blocks: int | None = None
+) -> list[BlockGroup]:
+    """The groups of blocks that planning would find in the model, in order of execution.
+
+    :param min_fraction: leaves out groups with a smaller share of the model's bytes (0.01).
+    :param min_blocks: leaves out groups of fewer blocks (2).
+    """
+    from ._dtypes import safetensors_dtype
+    from ._targets import collect_targets
+
+    tensors = [
+        (target.names[0], safetensors_dtype(target.tensor.dtype), tuple(target.tensor.shape))
+        for target in collect_targets(model)
+        if target.persistent
+    ]
+    total = sum(t.numel() * t.element_size() for t in model.state_dict(keep_vars=True).values())
+    groups = [
+        BlockGroup(
+            prefix.removesuffix("."), [f"{name}." for name, _ in blocks], sum(s for _, s in blocks)
+        )
+        for prefix, blocks in _native.find_blocks(tensors, [])
+    ]
+    least = (0.01 if min_fraction is None else min_fraction) * total
+    count = 2 if min_blocks is None else min_blocks
+    return [group for group in groups if group.nbytes >= least and len(group.prefixes) >= count]

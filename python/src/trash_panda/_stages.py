@@ -1,0 +1,150 @@
+"""Models one after another: load, use, release, remembering how much memory the use took."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ._earlier import install_offload, stream_load
+from ._folders import cache_folder
+from ._handle import OffloadHandle
+from ._hardware import detect_hardware
+from ._plan import Plan
+from ._planning import plan as make_plan
+from ._torch import require_torch
+from ._units import format_bytes
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+_log = logging.getLogger("trash_panda")
+
+
+@dataclass(frozen=True)
+class ReleaseReport:
+    """Memory of this process around release(), in bytes."""
+
+    before_bytes: int
+    after_bytes: int
+
+    def __str__(self) -> str:
+        before, after = format_bytes(self.before_bytes), format_bytes(self.after_bytes)
+        return f"memory of this process: {before} before, {after} after"
+
+
+def release(model: nn.Module, handle: OffloadHandle) -> ReleaseReport:
+    """Removes the handle and lets the weights go. The model can be loaded again."""
+    before = _memory("VmRSS")
+    handle.remove()
+    gc.collect()
+    report = ReleaseReport(before, _memory("VmRSS"))
+    _log.info("released %s; %s", type(model).__name__, report)
+    return report
+
+
+@contextlib.contextmanager
+def stage(
+    build: Callable[[], nn.Module],
+    checkpoint: str | os.PathLike[str],
+    key: str | None = None,
+    **plan_kw: Any,
+) -> Iterator[tuple[nn.Module, Plan]]:
+    """A model for the time of a `with`: built, planned, loaded; released at its end.
+
+    What its use took beside the weights is remembered by `key`, across processes, and planned with
+    the next time on a machine with a GPU.
+
+    :param build: makes the model; its parameters are put on the meta device.
+    :param key: default: the checkpoint's path. Give one for each size of input.
+    :param plan_kw: as of plan().
+    """
+    require_torch()
+    from ._building import parameters_on_meta
+
+    key = os.fspath(checkpoint) if key is None else key
+    if "activation_vram" not in plan_kw and detect_hardware().vram_total:
+        plan_kw["activation_vram"] = remembered_activation(key)
+    with parameters_on_meta():
+        model = build()
+    planned = make_plan(model, checkpoint, **plan_kw)
+    stream_load(model, checkpoint, plan=planned, key_map=plan_kw.get("key_map"))
+    handle = install_offload(model)
+    before = _reset_peak()
+    try:
+        yield model, planned
+        _remember(key, max(0, _memory("VmHWM") - before))
+    finally:
+        release(model, handle)
+
+
+def measure_activation_vram(
+    fn: Callable[[], object], plan: Plan | None = None, device: str | torch.device | None = None
+) -> int:
+    """Calls `fn` once and returns the memory in bytes that it took at its peak, beside what was
+    taken before. So far that is memory of the process, as computing is on the CPU."""
+    if device is not None and str(device) != "cpu":
+        from ._errors import UnsupportedFormatError
+
+        raise UnsupportedFormatError(f'device {str(device)!r} can\'t be measured yet; use "cpu"')
+    before = _reset_peak()
+    fn()
+    peak = max(0, _memory("VmHWM") - before)
+    _log.info("activations took %s of this process's memory", format_bytes(peak))
+    return peak
+
+
+def remembered_activation(key: str) -> int | None:
+    """What stage() remembers for a key, in bytes."""
+    value = _read_notes().get(key)
+    return value if isinstance(value, int) else None
+
+
+def _remember(key: str, size_bytes: int) -> None:
+    notes = {**_read_notes(), key: max(size_bytes, remembered_activation(key) or 0)}
+    file = _notes_file()
+    partial = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(notes, indent=1), encoding="utf-8")
+        partial.replace(file)
+    except OSError as error:
+        _log.warning("can't remember the activations of %s: %s", key, error)
+
+
+def _notes_file() -> Path:
+    return cache_folder() / "activations.json"
+
+
+def _read_notes() -> dict[str, Any]:
+    try:
+        notes = json.loads(_notes_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return notes if isinstance(notes, dict) else {}
+
+
+def _reset_peak() -> int:
+    """Starts a new peak; returns the memory of this process now, in bytes."""
+    gc.collect()
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # proc(5): resets VmHWM.
+    return _memory("VmRSS")
+
+
+def _memory(what: str) -> int:
+    """A figure of /proc/self/status, in bytes; 0 where there is none."""
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(what + ":"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0

@@ -1,0 +1,92 @@
+"""release(), stage() and what they remember."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import trash_panda
+from conftest import PackFactory
+from models import Tower, assert_bit_equal, build, tokens
+from trash_panda._stages import remembered_activation
+
+LAYERS = 4
+BIG = 64 * 2**20
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "trash-panda" / "activations.json"
+
+
+@pytest.fixture
+def checkpoint(packs: PackFactory) -> Path:
+    return packs.checkpoint(build(lambda: Tower(LAYERS)).state_dict())
+
+
+def test_a_stage_ends_with_its_with(checkpoint: Path) -> None:
+    expected = build(lambda: Tower(LAYERS)).to(torch.bfloat16)(tokens())
+    with trash_panda.stage(lambda: Tower(LAYERS), checkpoint, lookahead=1) as (model, plan):
+        assert len(plan.blocks) == LAYERS
+        assert_bit_equal(model(tokens()), expected)
+    with pytest.raises(trash_panda.ReleasedError):
+        model(tokens())
+    assert all(parameter.is_meta for parameter in model.parameters())
+
+
+def test_a_stage_that_fails_is_released_and_remembers_nothing(checkpoint: Path) -> None:
+    with (
+        pytest.raises(KeyError),
+        trash_panda.stage(lambda: Tower(LAYERS), checkpoint, "mine") as (model, _),
+    ):
+        raise KeyError("mine")
+    with pytest.raises(trash_panda.ReleasedError):
+        model(tokens())
+    assert remembered_activation("mine") is None
+
+
+def test_the_peak_is_remembered_across_processes(checkpoint: Path, cache: Path) -> None:
+    with trash_panda.stage(lambda: Tower(LAYERS), checkpoint, key="big"):
+        torch.ones(BIG // 4)
+    first = remembered_activation("big")
+    assert first is not None
+    assert first >= BIG // 2
+    with trash_panda.stage(lambda: Tower(LAYERS), checkpoint, key="big"):
+        pass
+    assert remembered_activation("big") == first
+    code = "from trash_panda._stages import remembered_activation as r; print(r('big'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == first
+    assert json.loads(cache.read_text()) == {"big": first}
+    cache.write_text("damaged")
+    assert remembered_activation("big") is None
+
+
+def test_the_key_is_the_checkpoint_by_default(checkpoint: Path) -> None:
+    with trash_panda.stage(lambda: Tower(LAYERS), checkpoint):
+        pass
+    assert remembered_activation(str(checkpoint)) is not None
+
+
+def test_measures_what_a_call_takes() -> None:
+    needed = trash_panda.measure_activation_vram(lambda: torch.ones(BIG // 4))
+    assert BIG // 2 <= needed < 4 * BIG
+    with pytest.raises(trash_panda.UnsupportedFormatError, match="cuda"):
+        trash_panda.measure_activation_vram(lambda: None, device="cuda")
+
+
+def test_release_reports_memory(checkpoint: Path) -> None:
+    with torch.device("meta"):
+        model = Tower(LAYERS)
+    trash_panda.stream_load(model, checkpoint)
+    report = trash_panda.release(model, trash_panda.install_offload(model))
+    assert min(report.before_bytes, report.after_bytes) > 2**20
+    assert "before" in str(report)
+    with pytest.raises(trash_panda.ReleasedError):
+        model(tokens())
