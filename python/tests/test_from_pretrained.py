@@ -102,6 +102,14 @@ def test_the_dtype_is_that_of_the_resident_model(
         assert_equal(offloaded.model, resident(folder, expected))
 
 
+def test_shards_are_one_checkpoint(tmp_path: Path) -> None:
+    folder = tmp_path / "llama"
+    build(LLAMA).save_pretrained(folder, max_shard_size="60KB")
+    assert len(list(folder.glob("model-*.safetensors"))) > 2
+    with trash_panda.from_pretrained(folder) as offloaded:
+        assert_equal(offloaded.model, resident(folder))
+
+
 @pytest.mark.parametrize("cls", ["LlamaModel", "AutoModel", transformers.LlamaModel])
 def test_another_class_may_be_chosen(folder: Path, cls: object) -> None:
     expected = transformers.LlamaModel.from_pretrained(folder, dtype=torch.bfloat16)

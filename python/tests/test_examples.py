@@ -1,0 +1,31 @@
+"""The examples run, as a user would run them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+TOLD = {
+    "generate.py": ["Plan (auto): 4 blocks", "[1, 5, 9,", "weights took"],
+    "three_steps.py": ["2 on disk", "8 tensors in disk", "before"],
+}
+
+
+def test_every_example_is_run() -> None:
+    assert {file.name for file in EXAMPLES.glob("*.py")} == TOLD.keys()
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_an_example_runs(name: str) -> None:
+    if name == "generate.py":
+        pytest.importorskip("transformers")
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    for text in TOLD[name]:
+        assert text in done.stdout
