@@ -187,7 +187,7 @@ class _BlockHooks(NotCopyable):
                     "weights can't be trained through, being gone before a backward pass: call "
                     "the model under torch.no_grad() or torch.inference_mode()"
                 )
-            return without_lent_memory(output, self.block.placed)
+            return without_lent_memory(output, self.block.spans)
         finally:
             stream.put_back(self.block)
             stream.guard.leave()

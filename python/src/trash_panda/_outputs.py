@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,8 @@ Change = Callable[[Tensor], Tensor]
 
 def any_requires_grad(output: Any) -> bool:
     """Whether a backward pass could start from a tensor of the output."""
+    if isinstance(output, Tensor):
+        return output.requires_grad
     found = False
 
     def look(tensor: Tensor) -> Tensor:
@@ -26,9 +28,13 @@ def any_requires_grad(output: Any) -> bool:
     return found
 
 
-def without_lent_memory(output: Any, lent: Iterable[Tensor]) -> Any:
-    """The output with copies of the tensors that lie in the memory of `lent`, or the output."""
-    spans = [(t.data_ptr(), t.data_ptr() + t.nbytes) for t in lent if t.nbytes > 0]
+def spans_of(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
+    """The memory of the tensors: its first address, and the one behind it."""
+    return [(t.data_ptr(), t.data_ptr() + t.nbytes) for t in tensors if t.nbytes > 0]
+
+
+def without_lent_memory(output: Any, spans: Sequence[tuple[int, int]]) -> Any:
+    """The output with copies of the tensors that lie in lent memory, or the output itself."""
 
     def own(tensor: Tensor) -> Tensor:
         address = _address(tensor)

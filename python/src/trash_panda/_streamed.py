@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch.utils.dlpack import from_dlpack
 from . import _native
 from ._bindings import Binding, Block, Merged, Stored
 from ._merge import MergeMemory, make_merged
+from ._outputs import spans_of
 from ._targets import refresh
 
 # A block meets as many sets of addresses as there are slots; more than this means that they do
@@ -39,6 +41,15 @@ class StreamedMerge:
                 holder[attribute] = tensors[name]
 
 
+@dataclass(frozen=True)
+class _Placement:
+    """A lease's memory, as the block needs it."""
+
+    tensors: list[Tensor]  # Parameters, one a binding.
+    sources: list[list[Tensor]]  # Of each merge.
+    spans: list[tuple[int, int]]  # Of `tensors`.
+
+
 class StreamedBlock:
     """One block. `placed` are the tensors that its modules hold while `lease` is there."""
 
@@ -53,10 +64,10 @@ class StreamedBlock:
         self.depth = 0
         self.lease: _native.Lease | None = None
         self.placed: list[Tensor] = []
+        self.spans: list[tuple[int, int]] = []  # Of the memory of `placed`.
         self._merges = list(merges)
         self._merged: list[dict[str, Tensor]] = []
-        # By the addresses of a lease: one tensor a binding, and the sources of each merge.
-        self._placements: dict[tuple[int, ...], tuple[list[Tensor], list[list[Tensor]]]] = {}
+        self._placements: dict[tuple[int, ...], _Placement] = {}  # By the addresses of a lease.
         modules = {id(p.module): p.module for b in block.all_bindings() for p in b.places}
         self._recurrent = [m for m in modules.values() if isinstance(m, nn.RNNBase)]
         self._has_buffers = any(binding.is_buffer for binding in block.bindings)
@@ -78,10 +89,10 @@ class StreamedBlock:
             if len(self._placements) >= _PLACEMENTS_MAX:
                 self._placements.clear()
             found = self._placements[key] = self._wrap(lease)
-        self.placed, sources = found
+        self.placed, self.spans = found.tensors, found.spans
         self._put(self.placed)
-        if sources:
-            self._place_merged(sources, memory)
+        if self._merges:
+            self._place_merged(found.sources, memory)
         self.lease = lease
 
     def take_away(self, memory: MergeMemory) -> None:
@@ -140,14 +151,14 @@ class StreamedBlock:
         for merge, made in zip(self._merges, self._merged, strict=True):
             merge.put(made)
             self.placed = [*self.placed, *made.values()]
+            self.spans = [*self.spans, *spans_of(made.values())]
 
     def _give_merged(self, memory: MergeMemory) -> None:
         for made in self._merged:
             memory.give(made.values())
         self._merged = []
 
-    def _wrap(self, lease: _native.Lease) -> tuple[list[Tensor], list[list[Tensor]]]:
-        """The lease's memory as parameters, one a binding, and as the sources of each merge."""
+    def _wrap(self, lease: _native.Lease) -> _Placement:
         arrays = dict(zip(lease.names, lease.arrays(), strict=True))
         # Made outside of inference mode, since they are kept for later passes outside of it.
         with torch.inference_mode(False):
@@ -158,7 +169,7 @@ class StreamedBlock:
             sources = [
                 [from_dlpack(arrays[name]) for name in merge.sources] for merge in self._merges
             ]
-        return tensors, sources
+        return _Placement(tensors, sources, spans_of(tensors))
 
     def _keep_buffers(self, lease: _native.Lease) -> None:
         """Gives the block's buffers memory of their own, once: forwards may change them."""
