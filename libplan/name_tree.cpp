@@ -94,6 +94,10 @@ NameTree::NameTree(std::span<const format::TensorRecord> tensors)
 
 void NameTree::grow(NodeId id) {
   const Node parent = nodes_[id];
+  if (parent.tensor != kNoTensor && parent.end - parent.begin == 1) {
+    nodes_[id].first_child = id;  // No name goes on: there are none.
+    return;
+  }
   const auto first_child = static_cast<NodeId>(nodes_.size());
   const std::span<std::uint32_t> below =
       std::span(order_).subspan(parent.begin, parent.end - parent.begin);
