@@ -161,12 +161,12 @@ using NamedTensor = std::tuple<std::string, std::string, std::vector<std::uint64
 
 nb::list find_blocks(const std::vector<NamedTensor>& tensors,
                      const std::vector<std::string>& groups) {
-  std::vector<format::TensorRecord> records;
+  std::vector<format::TensorRecord> records;  // Their names are those of `tensors`.
   records.reserve(tensors.size());
   for (const auto& [name, dtype, shape] : tensors) {
     format::TensorRecord record{.name = name,
                                 .dtype = dtype_argument(dtype),
-                                .shape = shape,
+                                .shape = format::Shape(shape.data(), shape.data() + shape.size()),
                                 .file_index = 0,
                                 .offset_bytes = 0,
                                 .size_bytes = 0};
