@@ -37,9 +37,11 @@ struct PlanOptions {
   bool force = false;
   bool dry_run = false;
   bool check = false;
+  bool why = false;
   Setting gpu;
   Setting max_ram;
   Setting min_free_ram;
+  Setting max_pinned;
   bool no_disk = false;
   Setting max_vram;
   Setting headroom_vram;
@@ -49,7 +51,12 @@ struct PlanOptions {
   Setting lookahead;
   Setting compute_dtype;
   Setting placement;
+  Setting context;
+  Setting batch;
+  Setting kv_dtype;
   Setting compute_ms;
+  Setting profile;
+  Setting from;
   Setting hardware;
   Setting probe;
   std::vector<std::string> groups;
@@ -59,6 +66,18 @@ struct SimulateOptions {
   Setting plan;
   Setting hardware;
   std::vector<std::string> settings;  ///< KEY=V[,V…], in order.
+  Setting trace;
+  bool force = false;
+};
+
+struct ExplainOptions {
+  Setting plan;
+  Setting selector;
+};
+
+struct DiffOptions {
+  Setting first;
+  Setting second;
 };
 
 struct RepackOptions {
@@ -105,6 +124,8 @@ struct Invocation {
   InspectOptions inspect;
   PlanOptions plan;
   SimulateOptions simulate;
+  ExplainOptions explain;
+  DiffOptions diff;
   RepackOptions repack;
   VerifyOptions verify;
   HwreportOptions hwreport;

@@ -12,17 +12,20 @@
 #include "trash_panda/base/units.h"
 #include "trash_panda/format/pack_writer.h"
 #include "trash_panda/plan/advice.h"
-#include "trash_panda/plan/hardware_json.h"
+#include "trash_panda/plan/explanation.h"
 #include "trash_panda/plan/plan_toml.h"
 #include "trash_panda/plan/planner.h"
 #include "trash_panda/runtime/probe.h"
 
 #include "commands.h"
+#include "explain_report.h"
 #include "measured_rates.h"
 #include "model_input.h"
 #include "output_file.h"
+#include "plan_input.h"
 #include "plan_report.h"
 #include "plan_request.h"
+#include "plan_sources.h"
 
 namespace trash_panda::cli {
 
@@ -36,9 +39,6 @@ bool writes_file(const PlanOptions& options) {
   return options.output.given() && !writes_stdout(options) && !options.dry_run && !options.check;
 }
 
-/// A plan is some kilobytes; what is longer than this was not written by this program.
-constexpr std::uint64_t kPlanBytesMax = 64 * kMiB;
-
 /// -f replaces plans, and must never cost anyone a checkpoint, its index or whatever else a
 /// mistyped name means. An empty file is nobody's loss.
 Result<void> check_replaceable_plan(const std::filesystem::path& path) {
@@ -46,7 +46,7 @@ Result<void> check_replaceable_plan(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path, error)) {
     return {};
   }
-  const Result<std::string> text = read_small_file(path, kPlanBytesMax);
+  const Result<std::string> text = read_small_file(path, kPlanInputBytesMax);
   if (text && (text->empty() || plan::parse_plan_toml(*text, path.native()))) {
     return {};
   }
@@ -94,15 +94,16 @@ Error does_not_fit(const plan::Plan& plan, std::string_view model) {
                                             : std::string()));
 }
 
-Result<void> report_plan(const PlanOptions& options, const PlanReport& report, Console& console) {
+/// @param toml  The plan as its file has it.
+Result<void> report_plan(const PlanOptions& options, const PlanReport& report,
+                         const std::string& toml, Console& console) {
   std::vector<std::string> warnings = report.model->warnings;
   warnings.insert(warnings.end(), report.plan->warnings.begin(), report.plan->warnings.end());
   if (console.json()) {
     return console.print(
         plan_json(report, warnings, writes_file(options) ? options.output.text : std::string()));
   }
-  TP_RETURN_IF_ERROR(console.print(writes_stdout(options) ? plan::write_plan_toml(*report.plan)
-                                                          : plan_text(report, console)));
+  TP_RETURN_IF_ERROR(console.print(writes_stdout(options) ? toml : plan_text(report, console)));
   for (const std::string& warning : warnings) {
     console.warn(warning);
   }
@@ -119,10 +120,20 @@ void warn_of_idle_flags(const PlanOptions& options, plan::Plan& plan) {
     plan.warnings.push_back(fmt::format(
         "{} has no effect: the machine of --hw can't be measured here", options.probe.source));
   }
+  if (options.why && writes_stdout(options)) {
+    plan.warnings.emplace_back("--why has no effect: -o - prints the plan's file and nothing else");
+  }
+  for (const Setting* setting : {&options.batch, &options.kv_dtype}) {
+    if (setting->given() && !plan.request.context) {
+      plan.warnings.push_back(fmt::format(
+          "{} has no effect: --context says how long the KV cache is", setting->source));
+    }
+  }
   if (plan.uses_vram()) {
     return;
   }
-  for (const Setting* setting : {&options.headroom_vram, &options.activation_vram}) {
+  for (const Setting* setting :
+       {&options.headroom_vram, &options.activation_vram, &options.max_pinned}) {
     if (setting->given()) {
       plan.warnings.push_back(
           fmt::format("{} has no effect: this plan uses no VRAM", setting->source));
@@ -132,48 +143,56 @@ void warn_of_idle_flags(const PlanOptions& options, plan::Plan& plan) {
 
 /// The machine that is planned for: this one, not yet measured, or that of --hw.
 Result<plan::Hardware> plan_hardware(const PlanOptions& options) {
-  if (!options.hardware.given()) {
-    return runtime::probe_hardware();
-  }
-  TP_ASSIGN_OR_RETURN(const std::string text,
-                      read_small_file(options.hardware.text, kPlanBytesMax));
-  return plan::parse_hardware(text, options.hardware.text);
+  return options.hardware.given() ? read_hardware_input(options.hardware.text)
+                                  : runtime::probe_hardware();
 }
 
 }  // namespace
 
 Result<void> run_plan(const PlanOptions& options, Console& console) {
   TP_RETURN_IF_ERROR(check_options(options, console));
+  TP_RETURN_IF_ERROR(check_stdin_use(options));
   // Options first: a mistyped one is told before anything is read.
   TP_ASSIGN_OR_RETURN(const ProbeMode probe, probe_mode_of(options.probe));
   TP_ASSIGN_OR_RETURN(plan::Hardware hardware, plan_hardware(options));
-  TP_ASSIGN_OR_RETURN(const plan::PlanRequest request, make_plan_request(options, hardware));
+  TP_ASSIGN_OR_RETURN(const EarlierPlan earlier, read_earlier_plan(options.from));
+  TP_ASSIGN_OR_RETURN(plan::PlanRequest request,
+                      make_plan_request(options, hardware, earlier.request));
   TP_ASSIGN_OR_RETURN(const std::filesystem::path path, find_model(options.model));
   TP_RETURN_IF_ERROR(refuse_pack(path));
-  TP_ASSIGN_OR_RETURN(const LoadedModel model, load_model(path, options.groups, console));
+  TP_ASSIGN_OR_RETURN(const LoadedModel model, load_model(path, request.groups, console));
+  TP_ASSIGN_OR_RETURN(const std::vector<std::string> remarks,
+                      measure_context(model.checkpoint, request));
   const plan::ModelSummary summary =
       plan::summarize_model(model.checkpoint, model.weights, model.blocks, request.compute_dtype);
+  TP_RETURN_IF_ERROR(read_profile(options.profile, summary.blocks, request));
   if (!options.hardware.given()) {
     TP_RETURN_IF_ERROR(add_measured_rates({.path = path, .size_bytes = summary.total_bytes}, probe,
                                           hardware, console));
   }
   TP_ASSIGN_OR_RETURN(plan::Plan plan, plan::make_plan(summary, hardware, request));
+  plan.warnings.insert(plan.warnings.end(), remarks.begin(), remarks.end());
   warn_of_idle_flags(options, plan);
+  const std::string toml = plan_file_text(plan, earlier);
   if (const Result<void> packable = format::check_packable(model.checkpoint); !packable) {
     plan.warnings.push_back(packable.error().to_string());
   }
   if (writes_file(options)) {
-    TP_RETURN_IF_ERROR(write_output_file(options.output.text, plan::write_plan_toml(plan),
+    TP_RETURN_IF_ERROR(write_output_file(options.output.text, toml,
                                          options.force ? Overwrite::kReplace : Overwrite::kRefuse));
   }
-  TP_RETURN_IF_ERROR(report_plan(options,
-                                 {.model = &model,
-                                  .hardware = &hardware,
-                                  .plan = &plan,
-                                  .advice = plan::advise_more_ram(summary, hardware, request, plan),
-                                  .gpu_index = request.gpu_index,
-                                  .model_argument = options.model.text},
-                                 console));
+  PlanReport report{.model = &model,
+                    .hardware = &hardware,
+                    .plan = &plan,
+                    .more_ram = plan::advise_more_ram(summary, hardware, request, plan),
+                    .more_vram = plan::advise_more_vram(summary, hardware, request, plan),
+                    .why = {},
+                    .gpu_index = request.gpu_index,
+                    .model_argument = options.model.text};
+  if (options.why) {
+    report.why = plan::explain_blocks(plan, all_blocks(plan));
+  }
+  TP_RETURN_IF_ERROR(report_plan(options, report, toml, console));
   if (options.check && !plan.fits()) {
     return std::unexpected(does_not_fit(plan, printable(std::string_view(options.model.text)))
                                .with_hint("a smaller --compute-dtype, or more memory"));

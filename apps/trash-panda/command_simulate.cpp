@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -10,14 +12,14 @@
 
 #include "trash_panda/base/printable.h"
 #include "trash_panda/base/units.h"
-#include "trash_panda/plan/hardware_json.h"
-#include "trash_panda/plan/plan_toml.h"
 #include "trash_panda/plan/prediction.h"
 
 #include "commands.h"
 #include "json_text.h"
 #include "model_input.h"
 #include "output_file.h"
+#include "pass_trace.h"
+#include "plan_input.h"
 #include "simulation_settings.h"
 #include "step_report.h"
 #include "table.h"
@@ -26,8 +28,8 @@ namespace trash_panda::cli {
 
 namespace {
 
-/// Plans and machines are some kilobytes; what is longer was not written by this program.
-constexpr std::uint64_t kSimulationInputBytesMax = 64 * kMiB;
+/// Traces of plans that can be read: some hundred bytes for each of a million blocks.
+constexpr std::uint64_t kTraceBytesMax = 1024 * kMiB;
 /// Blocks with the longest stalls that are listed.
 constexpr std::size_t kStallsShown = 5;
 
@@ -150,17 +152,62 @@ std::string simulation_json(std::string_view file, const std::vector<CaseResult>
       {{"schema", "trash-panda/simulate/1"}, {"plan", std::string(file)}, {"runs", runs}});
 }
 
+/// Whether FILE of --trace may be written, before anything is simulated: -f replaces traces only,
+/// so that a mistyped name never costs anyone a plan or a model.
+Result<void> check_trace_options(const SimulateOptions& options, const Console& console) {
+  const std::string& file = options.trace.text;
+  if (!options.trace.given()) {
+    return {};
+  }
+  if (file.empty()) {
+    return std::unexpected(Error(ErrorCode::kUsage, "--trace: an empty name")
+                               .with_hint("give a file name, or - for stdout"));
+  }
+  if (file == "-") {
+    return console.json()
+               ? std::unexpected(Error(ErrorCode::kUsage, "--trace - and --json both want stdout")
+                                     .with_hint("choose one"))
+               : Result<void>();
+  }
+  TP_RETURN_IF_ERROR(
+      check_output_file(file, options.force ? Overwrite::kReplace : Overwrite::kRefuse));
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) {
+    return {};
+  }
+  const Result<std::string> text = read_small_file(file, kTraceBytesMax);
+  if (text && (text->empty() || text->starts_with(kTraceStart))) {
+    return {};
+  }
+  return std::unexpected(
+      Error(ErrorCode::kOutput, fmt::format("{} is no trace of trash-panda", printable(file)))
+          .with_hint("-f replaces traces only: choose another name, or remove it first"));
+}
+
+Result<void> write_trace(const SimulateOptions& options, const std::vector<CaseResult>& results,
+                         Console& console) {
+  if (results.size() != 1) {
+    return std::unexpected(
+        Error(ErrorCode::kUsage,
+              fmt::format("--trace shows one pass, --set asks for {}", results.size()))
+            .with_hint("give each key of --set one value"));
+  }
+  const std::string text = pass_trace(results.front().input.plan);
+  if (options.trace.text == "-") {
+    return console.print(text);
+  }
+  return write_output_file(options.trace.text, text,
+                           options.force ? Overwrite::kReplace : Overwrite::kRefuse);
+}
+
 }  // namespace
 
 Result<void> run_simulate(const SimulateOptions& options, Console& console) {
-  const std::string& file = options.plan.text;
-  TP_ASSIGN_OR_RETURN(const std::string text, read_small_file(file, kSimulationInputBytesMax));
-  TP_ASSIGN_OR_RETURN(plan::Plan plan, plan::parse_plan_toml(text, file));
+  TP_RETURN_IF_ERROR(check_trace_options(options, console));
+  const std::string file(input_name(options.plan.text));
+  TP_ASSIGN_OR_RETURN(plan::Plan plan, read_plan_input(options.plan.text));
   if (options.hardware.given()) {
-    TP_ASSIGN_OR_RETURN(const std::string machine,
-                        read_small_file(options.hardware.text, kSimulationInputBytesMax));
-    TP_ASSIGN_OR_RETURN(const plan::Hardware hardware,
-                        plan::parse_hardware(machine, options.hardware.text));
+    TP_ASSIGN_OR_RETURN(const plan::Hardware hardware, read_hardware_input(options.hardware.text));
     use_hardware(hardware, plan);
   }
   TP_ASSIGN_OR_RETURN(std::vector<SimulationCase> cases,
@@ -169,6 +216,12 @@ Result<void> run_simulate(const SimulateOptions& options, Console& console) {
   for (SimulationCase& input : cases) {
     TP_ASSIGN_OR_RETURN(CaseResult result, predict_case(std::move(input), file));
     results.push_back(std::move(result));
+  }
+  if (options.trace.given()) {
+    TP_RETURN_IF_ERROR(write_trace(options, results, console));
+    if (options.trace.text == "-") {
+      return {};
+    }
   }
   if (console.json()) {
     return console.print(simulation_json(file, results));

@@ -14,6 +14,10 @@ Result<void> run_inspect(const InspectOptions& options, Console& console);
 Result<void> run_plan(const PlanOptions& options, Console& console);
 /// @retval kUsage  A rate that the plan needs is not known, or an unknown setting.
 Result<void> run_simulate(const SimulateOptions& options, Console& console);
+/// @retval kUsage  A selector matches nothing, or there are too many blocks at once.
+Result<void> run_explain(const ExplainOptions& options, Console& console);
+/// @return The exit code: whether the two differ is the answer, and no failure.
+Result<int> run_diff(const DiffOptions& options, Console& console);
 Result<void> run_repack(const RepackOptions& options, Console& console);
 /// @retval kMismatch  Bytes differ; the message names the first extents.
 Result<void> run_verify(const VerifyOptions& options, Console& console);

@@ -1,5 +1,6 @@
 #include "output_file.h"
 
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -91,6 +92,36 @@ Result<std::string> read_small_file(const std::filesystem::path& path, std::uint
   std::string text(file.size_bytes(), '\0');
   TP_RETURN_IF_ERROR(file.read_exact_at(0, std::as_writable_bytes(std::span(text))));
   return text;
+}
+
+Result<std::string> read_small_input(const std::string& name, std::uint64_t limit_bytes) {
+  if (name != "-") {
+    return read_small_file(name, limit_bytes);
+  }
+  std::string text;
+  std::array<char, 65536> piece{};
+  while (true) {
+    const ssize_t got = ::read(STDIN_FILENO, piece.data(), piece.size());
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got < 0) {
+      return std::unexpected(Error::from_errno(errno, "can't read stdin"));
+    }
+    if (got == 0) {
+      return text;
+    }
+    text.append(piece.data(), static_cast<std::size_t>(got));
+    if (text.size() > limit_bytes) {
+      return std::unexpected(
+          Error(ErrorCode::kCorrupt, fmt::format("stdin has more than the {} that are read of it",
+                                                 format_bytes(limit_bytes))));
+    }
+  }
+}
+
+std::string_view input_name(std::string_view name) {
+  return name == "-" ? "stdin" : name;
 }
 
 }  // namespace trash_panda::cli

@@ -28,4 +28,11 @@ Result<void> write_output_file(const std::filesystem::path& path, std::string_vi
 /// @retval kMissing  There is none. @retval kCorrupt  It is longer.
 Result<std::string> read_small_file(const std::filesystem::path& path, std::uint64_t limit_bytes);
 
+/// The same, with "-" for stdin: what one command prints, the next one reads.
+/// @retval kCorrupt  It is longer. @retval kFailed  stdin can't be read.
+Result<std::string> read_small_input(const std::string& name, std::uint64_t limit_bytes);
+
+/// What messages call an input: "stdin" for "-".
+[[nodiscard]] std::string_view input_name(std::string_view name);
+
 }  // namespace trash_panda::cli

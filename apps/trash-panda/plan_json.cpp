@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "explain_report.h"
 #include "json_text.h"
 #include "plan_report.h"
 
@@ -107,12 +108,17 @@ Json prediction_json(const plan::Plan& plan) {
           {"first_pass_s", plan.predicted->first_pass_s}};
 }
 
+/// What more memory would bring; null where nothing or where that is not known.
+Json advice_json(const std::optional<plan::MemoryAdvice>& advice) {
+  return advice ? Json{{"more_bytes", advice->more_bytes}, {"pass_s", advice->pass_s}} : Json();
+}
+
 }  // namespace
 
 std::string plan_json(const PlanReport& report, const std::vector<std::string>& warnings,
                       std::string_view output) {
   const plan::Plan& plan = *report.plan;
-  const Json document = {
+  Json document = {
       {"schema", "trash-panda/plan/1"},
       {"model", model_json(report)},
       {"hardware", hardware_json(report)},
@@ -123,18 +129,23 @@ std::string plan_json(const PlanReport& report, const std::vector<std::string>& 
         {"vram_used_bytes", plan.vram_used_bytes()},
         {"base_bytes", plan.base_bytes},
         {"slot_bytes", plan.slot_bytes},
-        {"compute_slot_bytes", plan.compute_slot_bytes}}},
+        {"compute_slot_bytes", plan.compute_slot_bytes},
+        {"kv_cache_bytes", plan.kv_cache_bytes}}},
       {"fits", plan.fits()},
       {"settings",
        {{"compute_dtype", plan.compute_dtype}, {"lookahead_bytes", plan.lookahead_bytes}}},
       {"rates", rates_json(plan)},
       {"slots", slots_json(plan)},
       {"predicted", prediction_json(plan)},
+      {"advice", {{"ram", advice_json(report.more_ram)}, {"vram", advice_json(report.more_vram)}}},
       {"demotion", {{"gpu", plan.demote_gpu}, {"ram", plan.demote_ram}}},
       {"tiers", tiers_json(plan)},
       {"blocks", blocks_json(plan)},
       {"warnings", warnings},
       {"output", output.empty() ? Json(nullptr) : Json(output)}};
+  if (report.why) {
+    document["why"] = explanations_json(plan, *report.why);
+  }
   return json_document(document);
 }
 

@@ -10,6 +10,7 @@
 #include "trash_panda/base/file.h"
 #include "trash_panda/base/units.h"
 
+#include "explain_report.h"
 #include "step_report.h"
 #include "table.h"
 
@@ -59,18 +60,26 @@ std::string machine_line(const PlanReport& report) {
   return line + "\n";
 }
 
-/// "blocks 8.33 GB, base 520 MB, slots 960 MB": what a budget is used for, zeros left out.
-std::string budget_parts(std::uint64_t block_bytes, std::uint64_t base_bytes,
-                         std::uint64_t slot_bytes) {
+/// What a budget is used for.
+struct BudgetUse {
+  std::uint64_t block_bytes = 0;
+  std::uint64_t base_bytes = 0;
+  std::uint64_t kv_cache_bytes = 0;
+  std::uint64_t slot_bytes = 0;
+};
+
+/// "blocks 8.33 GB, base 520 MB, slots 960 MB", zeros left out.
+std::string budget_parts(const BudgetUse& use) {
   std::vector<std::string> parts;
   const auto add = [&](std::string_view name, std::uint64_t bytes) {
     if (bytes != 0) {
       parts.push_back(fmt::format("{} {}", name, format_bytes(bytes)));
     }
   };
-  add("blocks", block_bytes);
-  add("base", base_bytes);
-  add("slots", slot_bytes);
+  add("blocks", use.block_bytes);
+  add("base", use.base_bytes);
+  add("KV cache", use.kv_cache_bytes);
+  add("slots", use.slot_bytes);
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
@@ -82,15 +91,18 @@ struct TierRow {
 
 /// The memory that a tier shares; disk has no budget.
 TierRow row_of_tier(const plan::Plan& plan, Tier tier) {
-  const std::uint64_t block_bytes = plan.extent_bytes(tier);
-  if (tier == Tier::kGpu) {
-    return {plan.vram_used_bytes(), plan.vram_budget_bytes,
-            budget_parts(block_bytes, plan.base_bytes, plan.compute_slot_bytes)};
+  const bool on_device = tier == Tier::kGpu || !plan.uses_vram();
+  BudgetUse use{.block_bytes = plan.extent_bytes(tier)};
+  if (on_device) {
+    use.base_bytes = plan.base_bytes;
+    use.kv_cache_bytes = plan.kv_cache_bytes;
+    use.slot_bytes = plan.compute_slot_bytes;
   }
-  const bool holds_base = !plan.uses_vram();
-  return {plan.ram_used_bytes(), plan.ram_budget_bytes,
-          budget_parts(block_bytes, holds_base ? plan.base_bytes : 0,
-                       plan.slot_bytes + (holds_base ? plan.compute_slot_bytes : 0))};
+  if (tier == Tier::kGpu) {
+    return {plan.vram_used_bytes(), plan.vram_budget_bytes, budget_parts(use)};
+  }
+  use.slot_bytes += plan.slot_bytes;
+  return {plan.ram_used_bytes(), plan.ram_budget_bytes, budget_parts(use)};
 }
 
 std::string tier_table(const plan::Plan& plan) {
@@ -177,9 +189,10 @@ std::string tier_counts(const plan::Plan& plan) {
 }
 
 std::string plan_text(const PlanReport& report, const Console& console) {
-  return fmt::format("{}{}\n{}\n{}{}", model_line(report, console), machine_line(report),
+  return fmt::format("{}{}\n{}\n{}{}{}", model_line(report, console), machine_line(report),
                      tier_table(*report.plan), block_bar(report.plan->blocks, console),
-                     prediction_lines(report));
+                     prediction_lines(report),
+                     report.why ? why_text(*report.plan, *report.why) : std::string());
 }
 
 }  // namespace trash_panda::cli

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trash_panda/plan/advice.h"
+#include "trash_panda/plan/explanation.h"
 #include "trash_panda/plan/hardware.h"
 #include "trash_panda/plan/plan.h"
 
@@ -19,7 +20,9 @@ struct PlanReport {
   const LoadedModel* model = nullptr;
   const plan::Hardware* hardware = nullptr;
   const plan::Plan* plan = nullptr;
-  std::optional<plan::MemoryAdvice> advice;
+  std::optional<plan::MemoryAdvice> more_ram;
+  std::optional<plan::MemoryAdvice> more_vram;
+  std::optional<std::vector<plan::BlockExplanation>> why;  ///< Of --why: of all blocks.
   std::size_t gpu_index = 0;
   std::string model_argument;  ///< As the user typed it.
 };

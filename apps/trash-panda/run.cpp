@@ -24,8 +24,9 @@ namespace trash_panda::cli {
 
 namespace {
 
-Result<void> run_command(const Invocation& invocation, const CommandDescriptions& commands,
-                         Console& console) {
+/// Runs a command whose answer is no exit code.
+Result<void> run_plain_command(const Invocation& invocation, const CommandDescriptions& commands,
+                               Console& console) {
   const std::string& command = invocation.command;
   if (command == "inspect") {
     return run_inspect(invocation.inspect, console);
@@ -35,6 +36,9 @@ Result<void> run_command(const Invocation& invocation, const CommandDescriptions
   }
   if (command == "simulate") {
     return run_simulate(invocation.simulate, console);
+  }
+  if (command == "explain") {
+    return run_explain(invocation.explain, console);
   }
   if (command == "repack") {
     return run_repack(invocation.repack, console);
@@ -55,15 +59,27 @@ Result<void> run_command(const Invocation& invocation, const CommandDescriptions
   return run_help(invocation.help, commands, console);
 }
 
-Result<void> run_invocation(const CommandLine& command_line, const CommandDescriptions& commands,
-                            Console& console) {
+/// @return The exit code of a command that did not fail.
+Result<int> run_command(const Invocation& invocation, const CommandDescriptions& commands,
+                        Console& console) {
+  if (invocation.command == "diff") {
+    return run_diff(invocation.diff, console);
+  }
+  TP_RETURN_IF_ERROR(run_plain_command(invocation, commands, console));
+  return kExitOk;
+}
+
+Result<int> run_invocation(const CommandLine& command_line, const CommandDescriptions& commands,
+                           Console& console) {
   const Invocation& invocation = command_line.invocation();
   if (invocation.global.version) {
-    return run_version(console);
+    TP_RETURN_IF_ERROR(run_version(console));
+    return kExitOk;
   }
   if (invocation.global.help) {
-    return run_help({.command = {.text = invocation.command, .source = "COMMAND"}}, commands,
-                    console);
+    TP_RETURN_IF_ERROR(run_help({.command = {.text = invocation.command, .source = "COMMAND"}},
+                                commands, console));
+    return kExitOk;
   }
   if (invocation.command.empty()) {
     return std::unexpected(
@@ -75,9 +91,9 @@ Result<void> run_invocation(const CommandLine& command_line, const CommandDescri
   return run_command(invocation, commands, console);
 }
 
-int finish(const Result<void>& result, Console& console) {
+int finish(const Result<int>& result, Console& console) {
   if (result) {
-    return kExitOk;
+    return *result;
   }
   const int code = exit_code(result.error().code());
   console.fail(result.error(), code);
@@ -96,7 +112,7 @@ void fill_standard_streams() {
 }
 
 /// Runs what was asked for; libraries that throw end as any other failure does.
-Result<void> run_guarded(const CommandLine& command_line, Console& console) {
+Result<int> run_guarded(const CommandLine& command_line, Console& console) {
   try {
     return run_invocation(command_line, command_line.describe(), console);
   } catch (const std::bad_alloc&) {
@@ -124,7 +140,7 @@ int run(int argc, char** argv) {
   const Result<ConsoleSettings> settings = console_settings(options);
   Console console(settings ? *settings : ConsoleSettings{.json = options.json});
   if (!parsed) {
-    return finish(parsed, console);
+    return finish(std::unexpected(parsed.error()), console);
   }
   if (!settings) {
     return finish(std::unexpected(settings.error()), console);

@@ -1,6 +1,8 @@
 #include "step_report.h"
 
 #include <cmath>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -88,10 +90,15 @@ std::string prediction_lines(const PlanReport& report) {
   } else if (plan.compute_source.empty()) {
     line += "computation is not counted: --compute-ms says what it takes\n";
   }
-  if (report.advice) {
-    line += fmt::format("with {} more RAM: {}\n", format_bytes(report.advice->more_bytes),
-                        format_seconds(report.advice->pass_s));
-  }
+  const auto add_advice = [&line](const std::optional<plan::MemoryAdvice>& advice,
+                                  std::string_view memory) {
+    if (advice) {
+      line += fmt::format("with {} more {}: {}\n", format_bytes(advice->more_bytes), memory,
+                          format_seconds(advice->pass_s));
+    }
+  };
+  add_advice(report.more_ram, "RAM");
+  add_advice(report.more_vram, "VRAM");
   return line;
 }
 

@@ -14,6 +14,7 @@ from conftest import find_cli
 from safetensors.numpy import save_file
 
 ROOT = Path(__file__).parents[2]
+MACHINE = ROOT / "schemas" / "examples" / "hardware" / "rtx3060-16gb-sata.json"
 CASES = ROOT.parent / "shared" / "cases"
 
 
@@ -54,18 +55,75 @@ def pipeline(tmp_path: Path, model: Path) -> Path:
 
 def test_each_command_keeps_to_its_schema(model: Path, tmp_path: Path) -> None:
     pack = tmp_path / "pack"
+    first, second = tmp_path / "first.toml", tmp_path / "second.toml"
     for name, arguments in (
         ("inspect", ("inspect", model, "--tensors")),
         ("plan", ("plan", model)),
         ("repack", ("repack", model, "-o", pack)),
         ("inspect", ("inspect", pack, "--tensors")),
         ("verify", ("verify", pack)),
+        ("plan", ("plan", model, "--hw", MACHINE, "--why", "-o", first)),
+        ("plan", ("plan", model, "--hw", MACHINE, "--max-vram", "0", "-o", second)),
+        ("explain", ("explain", first)),
+        ("explain", ("explain", second, "0-1")),
+        ("diff", ("diff", first, first)),
         ("version", ("version",)),
     ):
         exit_code, document = run_json(*arguments)
         assert exit_code == 0, document
         validator(name).validate(document)
     validator("manifest").validate(json.loads((pack / "manifest.json").read_text()))
+    done = subprocess.run(
+        [find_cli(), "--json", "diff", first, second], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    document = json.loads(done.stdout)
+    validator("diff").validate(document)
+    assert not document["same"]
+
+
+def test_the_schema_of_run_logs_is_what_is_read(tmp_path: Path) -> None:
+    good = {"type": "block", "pass": 2, "name": "layers.0", "compute_s": 0.5}
+    records = [
+        (good, True),
+        (good | {"later": [1]}, True),
+        ({"type": "span", "what": 1}, True),
+        ({"pass": 2}, False),
+        (good | {"pass": 0}, False),
+        (good | {"pass": 1.5}, False),
+        (good | {"name": 3}, False),
+        (good | {"compute_s": -1}, False),
+        (good | {"compute_s": 86401}, False),
+        ({key: value for key, value in good.items() if key != "compute_s"}, False),
+    ]
+    log = tmp_path / "run.jsonl"
+    for record, is_good in records:
+        assert validator("run_log").is_valid(record) == is_good, record
+        log.write_text(json.dumps(record) + "\n")
+        exit_code, document = run_json("diff", log, log)
+        # What has no type is taken for a machine's description, and refused as such.
+        assert (exit_code == 0) == is_good, (record, document)
+
+
+def test_a_plan_file_keeps_to_its_schema(model: Path, tmp_path: Path) -> None:
+    tomllib = pytest.importorskip("tomllib")  # Of Python 3.11.
+    config = {"num_hidden_layers": 3, "num_attention_heads": 1, "hidden_size": 8}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    options = (
+        ("--max-vram", "5MB", "--headroom-vram", "1GB", "--max-ram", "9MB", "--no-disk"),
+        ("--activation-vram", "1GB", "--min-free-ram", "1GB", "--max-pinned", "8MB"),
+        ("--resident-blocks", "1", "--assign", "ram=-1", "--lookahead", "1", "--compute-ms", "3"),
+        ("--placement", "greedy", "--group", "layers", "--context", "9", "--kv-dtype", "fp8"),
+    )
+    for more in options:
+        path = tmp_path / "plan.toml"
+        exit_code, document = run_json(
+            "plan", model, "--hw", MACHINE, "-f", "-o", path, *more
+        )
+        assert exit_code == 0, document
+        plan = tomllib.loads(path.read_text())
+        assert "request" in plan
+        validator("plan-file").validate(plan)
 
 
 def test_a_pipeline_keeps_to_the_schema_of_inspect(pipeline: Path) -> None:

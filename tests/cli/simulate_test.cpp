@@ -1,3 +1,4 @@
+#include <map>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,64 @@ TEST_F(SimulateCommand, SaysWhichRateIsMissing) {
   ASSERT_EQ(made.exit_code, 0) << made.err;
   expect_failure(run({"simulate", "unmeasured.toml"}), 2,
                  {"was made without disk_bytes_per_s", "--set disk_bytes_per_s="});
+}
+
+TEST_F(SimulateCommand, WritesATraceForPerfetto) {
+  const RunResult result = run({"simulate", "plan.toml", "--trace", "pass.json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("limited by"));
+  const nlohmann::json only = simulate({})["runs"].at(0);
+  const nlohmann::json trace = nlohmann::json::parse(read_text(path("pass.json")));
+  std::map<std::string, std::vector<nlohmann::json>> lanes;
+  for (const nlohmann::json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X") {
+      lanes[event["cat"]].push_back(event);
+    }
+  }
+  // Every block comes from the disk and is copied; nothing is decoded.
+  EXPECT_EQ(lanes.count("decode"), 0U);
+  double stall_us = 0;
+  for (const char* lane : {"disk", "link", "compute"}) {
+    EXPECT_EQ(lanes[lane].size(), kBlockCount) << lane;
+  }
+  for (const nlohmann::json& stall : lanes["stalls"]) {
+    EXPECT_EQ(stall["name"], "waits for disk");
+    stall_us += stall["dur"].get<double>();
+  }
+  EXPECT_NEAR(stall_us, only["stall_s"].get<double>() * 1e6, 0.01);
+  for (const auto& [lane, events] : lanes) {
+    double end_us = 0;
+    for (const nlohmann::json& event : events) {
+      EXPECT_GE(event["ts"].get<double>(), end_us - 1e-9) << lane << " does one thing at a time";
+      end_us = event["ts"].get<double>() + event["dur"].get<double>();
+      EXPECT_EQ(event["tid"], events.front()["tid"]);
+    }
+  }
+  const double first_us = lanes["disk"][0]["ts"];
+  EXPECT_EQ(first_us, 0) << "reads run ahead: the first one is the start";
+}
+
+TEST_F(SimulateCommand, KeepsFilesThatAreNoTraces) {
+  ASSERT_EQ(run({"simulate", "plan.toml", "--trace=pass.json"}).exit_code, 0);
+  expect_failure(run({"simulate", "plan.toml", "--trace=pass.json"}), 7, {"already exists", "-f"});
+  EXPECT_EQ(run({"simulate", "plan.toml", "--trace=pass.json", "-f"}).exit_code, 0);
+  const std::string plan = read_text(path("plan.toml"));
+  expect_failure(run({"simulate", "plan.toml", "--trace=plan.toml", "-f"}), 7, {"no trace"});
+  EXPECT_EQ(read_text(path("plan.toml")), plan);
+  expect_failure(run({"simulate", "plan.toml", "--trace", ""}), 2, {"--trace"});
+  expect_failure(run({"simulate", "plan.toml", "--trace=t.json", "--set", "compute_ms=1,2"}), 2,
+                 {"--trace shows one pass"});
+  const RunResult both = run({"simulate", "plan.toml", "--trace=-", "--json"});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_EQ(both.out, "");
+}
+
+TEST_F(SimulateCommand, SpeaksThroughPipes) {
+  const RunResult piped = run_shell("\"$TP\" simulate - --trace - < plan.toml",
+                                    {.folder = folder_.path(), .environment = {}, .program = {}});
+  EXPECT_EQ(piped.exit_code, 0) << piped.err;
+  ASSERT_EQ(run({"simulate", "plan.toml", "--trace=pass.json"}).exit_code, 0);
+  EXPECT_EQ(piped.out, read_text(path("pass.json")));
 }
 
 }  // namespace
