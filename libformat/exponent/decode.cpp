@@ -5,6 +5,10 @@
 
 #include "exponent/chunk.h"
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
 namespace trash_panda::format {
 
 namespace {
@@ -90,6 +94,14 @@ Result<void> decode_tile(const CheckedChunk& chunk, std::size_t tile, std::size_
   return {};
 }
 
+/// Stores past the caches are ordered by nothing else: without this, a thread that is told that the
+/// elements are there might not see them.
+void finish_stores() {
+#ifdef __x86_64__
+  _mm_sfence();
+#endif
+}
+
 const ExponentKernels& kernels_of(const ExponentDecodeOptions& options) {
   const ExponentImplementation& implementation =
       options.implementation != nullptr ? *options.implementation : best_exponent_implementation();
@@ -121,6 +133,7 @@ Result<void> decode_exponent_chunk(Dtype dtype, std::span<const std::byte> coded
                     kernels, options.use));
     escapes += escape_bytes(read_tile_record(chunk.bytes, tile));
   }
+  finish_stores();
   return {};
 }
 
@@ -144,7 +157,10 @@ Result<void> decode_exponent_tile(Dtype dtype, std::span<const std::byte> coded_
   for (std::size_t tile = 0; tile < tile_index; ++tile) {
     escapes += escape_bytes(read_tile_record(chunk.bytes, tile));
   }
-  return decode_tile(chunk, tile_index, escapes, raw, kernels_of(options), options.use);
+  TP_RETURN_IF_ERROR(
+      decode_tile(chunk, tile_index, escapes, raw, kernels_of(options), options.use));
+  finish_stores();
+  return {};
 }
 
 Result<ExponentChunkSize> read_exponent_chunk_size(Dtype dtype, std::span<const std::byte> head) {
