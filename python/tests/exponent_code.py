@@ -1,4 +1,4 @@
-"""The exponent code, decoded as docs/pack_format.md describes it: plain Python, no package of ours."""
+"""The exponent code, decoded as docs/pack_format.md describes it, in plain Python."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ def decode_chunk(chunk: bytes, dtype: str, element_count: int) -> bytes:
         for i in range(begin, begin + up(count, 64)):
             code = chunk[codes + i // 4] >> 2 * (i % 4) & 3
             exponent = next(escaped, None) if code == ESCAPE else chunk[9 + code]
-            require(exponent is not None, "a tile has more escapes than it says")
+            if exponent is None:
+                raise CodeError("a tile has more escapes than it says")
             rest = chunk[rests + i]
             values.append((rest & 0x80) << 8 | exponent << 7 | rest & 0x7F)
         require(next(escaped, None) is None, "a tile has fewer escapes than it says")
@@ -103,7 +104,8 @@ def decode_escapes(run: bytes, escape_count: int, literal_count: int, second: by
         octet = int.from_bytes(run[i // 8 * 3 : i // 8 * 3 + 3], "little")
         code = octet >> 3 * (i % 8) & 7
         exponent = next(literals, None) if code == LITERAL else second[code]
-        require(exponent is not None, "a tile has more literals than it says")
+        if exponent is None:
+            raise CodeError("a tile has more literals than it says")
         exponents.append(exponent)
     require(next(literals, None) is None, "a tile has fewer literals than it says")
     return exponents
