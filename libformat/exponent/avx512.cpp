@@ -39,13 +39,9 @@ TP_AVX512_INLINE __mmask64 avx512_first(std::size_t count) {
   return count >= kAvx512Step ? kAvx512AllBytes : (__mmask64{1} << count) - 1;
 }
 
-/// `table`, filled up with zeros to `period` bytes, over and over.
-TP_AVX512_INLINE __m512i avx512_table(std::span<const std::uint8_t> table, std::size_t period) {
-  Avx512Bytes repeated{};
-  for (std::size_t i = 0; i < kAvx512Step; i += period) {
-    std::memcpy(repeated.data() + i, table.data(), table.size());
-  }
-  return _mm512_loadu_si512(repeated.data());
+/// A table to look codes up in.
+TP_AVX512_INLINE __m512i avx512_table(std::span<const std::uint8_t> table) {
+  return _mm512_maskz_loadu_epi8(avx512_first(table.size()), table.data());
 }
 
 /// Where, in each 64 bits, codes of that many bits begin.
@@ -106,7 +102,7 @@ TP_AVX512_INLINE void avx512_store_values(__m512i rests, __m512i exponents, std:
 /// The exponents of a tile's escapes; false when there are more or fewer literals than told.
 TP_AVX512 bool avx512_decode_escapes(const std::byte* escapes, const EscapeCounts& counts,
                                      const ExponentTables& tables, std::uint8_t* exponents) {
-  const __m512i table = avx512_table(tables.second, 8);
+  const __m512i table = avx512_table(tables.second);
   const __m512i spread = _mm512_loadu_si512(kAvx512Spread.data());
   const __m512i shifts = _mm512_loadu_si512(kAvx512EscapeShifts.data());
   const __m512i three_bits = avx512_bytes(7);
@@ -147,7 +143,7 @@ TP_AVX512 bool avx512_decode_groups(const ConstTilePlanes& tile, std::size_t gro
   if (!avx512_decode_escapes(tile.escapes, counts, tables, exponents.data())) {
     return false;
   }
-  const __m512i table = avx512_table(tables.first, 4);
+  const __m512i table = avx512_table(tables.first);
   const __m512i shifts = _mm512_loadu_si512(kAvx512CodeShifts.data());
   const __m512i two_bits = avx512_bytes(3);
   const std::uint8_t* escaped = exponents.data();
