@@ -1,6 +1,7 @@
 // What the exponent code costs, beside memcpy() of what it decodes to, in the same run:
 //
-//   exponent_code [--file BF16] [--megabytes N] [--rounds N] [--only NAME]
+//   exponent_code [--dtype bf16|f32] [--file ELEMENTS] [--megabytes N] [--rounds N]
+//                 [--only NAME]
 //
 // One thread. Without a file the weights are normally distributed; a shorter file is repeated. In
 // each round memcpy, decoders and encoders take turns, so that whatever else the machine does meets
@@ -33,6 +34,7 @@ using format::ExponentImplementation;
 using Bytes = std::vector<std::byte>;
 
 struct BenchOptions {
+  Dtype dtype = Dtype::kBf16;
   std::string file;
   std::size_t size_bytes = std::size_t{256} << 20U;
   int round_count = 9;
@@ -59,20 +61,23 @@ double median(std::vector<double> values) {
 }
 
 Bytes read_or_make_weights(const BenchOptions& options) {
+  const std::size_t width_bytes = format::dtype_bits(options.dtype) / 8;
   Bytes weights;
   if (options.file.empty()) {
     std::mt19937_64 random(1);
     std::normal_distribution<float> normal(0, 0.02F);
     weights.resize(std::min<std::size_t>(options.size_bytes, std::size_t{64} << 20U));
-    for (std::size_t i = 0; i < weights.size(); i += 2) {
+    for (std::size_t i = 0; i < weights.size(); i += width_bytes) {
+      // A bf16 is the last bytes of an f32.
       const float weight = normal(random);
-      std::memcpy(&weights[i], std::as_bytes(std::span(&weight, 1)).data() + 2, 2);
+      const auto bytes = std::as_bytes(std::span(&weight, 1)).last(width_bytes);
+      std::ranges::copy(bytes, &weights[i]);
     }
   } else {
     std::ifstream file(options.file, std::ios::binary);
     const std::string text((std::istreambuf_iterator<char>(file)), {});
     weights.assign(std::as_bytes(std::span(text)).begin(), std::as_bytes(std::span(text)).end());
-    weights.resize(weights.size() / 2 * 2);
+    weights.resize(weights.size() / width_bytes * width_bytes);
   }
   if (weights.empty()) {
     fmt::print(stderr, "{} has no weights\n", options.file);
@@ -110,7 +115,9 @@ void run_rounds(const BenchOptions& options) {
       &std::free);
   const std::span<std::byte> decoded(target.get(), raw.size());
   std::memset(decoded.data(), 1, decoded.size());
-  Bytes coded(format::exponent_coded_bytes_max(Dtype::kBf16, raw.size() / 2), std::byte{1});
+  Bytes coded(format::exponent_coded_bytes_max(options.dtype,
+                                               raw.size() * 8 / format::dtype_bits(options.dtype)),
+              std::byte{1});
   std::uint64_t coded_bytes = 0;
   std::vector<Timed> timed;
   for (const ExponentImplementation& implementation : format::exponent_implementations()) {
@@ -124,19 +131,20 @@ void run_rounds(const BenchOptions& options) {
     memcpy_s.push_back(measure_s([&] { std::memcpy(decoded.data(), raw.data(), raw.size()); }));
     for (Timed& one : timed) {
       one.encode_s.push_back(measure_s([&] {
-        coded_bytes = format::encode_exponents(Dtype::kBf16, raw, coded, *one.implementation);
+        coded_bytes = format::encode_exponents(options.dtype, raw, coded, *one.implementation);
       }));
       std::memset(decoded.data(), 0xee, decoded.size());
       one.decode_s.push_back(measure_s([&] {
-        TP_ASSERT(format::decode_exponents(Dtype::kBf16, std::span(coded).first(coded_bytes),
+        TP_ASSERT(format::decode_exponents(options.dtype, std::span(coded).first(coded_bytes),
                                            decoded, {.implementation = one.implementation}));
       }));
       TP_ASSERT(std::ranges::equal(decoded, raw));
     }
   }
-  fmt::print("{} bytes of {}, {} rounds; coded {} bytes, {:.4f} of raw\n", raw.size(),
-             options.file.empty() ? "gaussian bf16" : options.file, options.round_count,
-             coded_bytes, static_cast<double>(coded_bytes) / static_cast<double>(raw.size()));
+  fmt::print("{} bytes of {} as {}, {} rounds; coded {} bytes, {:.4f} of raw\n", raw.size(),
+             options.file.empty() ? "normal numbers" : options.file,
+             format::dtype_name(options.dtype), options.round_count, coded_bytes,
+             static_cast<double>(coded_bytes) / static_cast<double>(raw.size()));
   print_line("memcpy", raw.size(), memcpy_s, memcpy_s);
   for (const Timed& one : timed) {
     print_line(fmt::format("decode {}", one.implementation->name), raw.size(), one.decode_s,
@@ -153,7 +161,9 @@ int main(int argument_count, char** arguments) {
   for (int i = 1; i + 1 < argument_count; i += 2) {
     const std::string_view name = arguments[i];
     const std::string value = arguments[i + 1];
-    if (name == "--file") {
+    if (name == "--dtype" && (value == "bf16" || value == "f32")) {
+      options.dtype = value == "f32" ? Dtype::kF32 : Dtype::kBf16;
+    } else if (name == "--file") {
       options.file = value;
     } else if (name == "--megabytes") {
       options.size_bytes = std::stoull(value) << 20U;
@@ -162,7 +172,7 @@ int main(int argument_count, char** arguments) {
     } else if (name == "--only") {
       options.only = value;
     } else {
-      fmt::print(stderr, "there is no option {}\n", name);
+      fmt::print(stderr, "there is no option {} {}\n", name, value);
       return 2;
     }
   }
