@@ -28,6 +28,8 @@ using Stream = struct StreamHandle*;
 using DeviceAddress = unsigned long long;
 /// CUdevice_attribute.
 using DeviceAttribute = int;
+inline constexpr DeviceAttribute kMemoryClockKhz = 36;
+inline constexpr DeviceAttribute kMemoryBusWidthBits = 37;
 inline constexpr DeviceAttribute kComputeCapabilityMajor = 75;
 inline constexpr DeviceAttribute kComputeCapabilityMinor = 76;
 /// CUuuid.

@@ -59,6 +59,8 @@ static_assert(sizeof(CUresult) == sizeof(Status) && sizeof(CUuuid) == sizeof(Uui
 static_assert(std::is_same_v<CUdevice, Device> && std::is_pointer_v<CUcontext>);
 static_assert(CUDA_SUCCESS == kSuccess && CUDA_ERROR_NO_DEVICE == kNoDevice);
 static_assert(CU_STREAM_NON_BLOCKING == kStreamNonBlocking);
+static_assert(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE == kMemoryClockKhz);
+static_assert(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH == kMemoryBusWidthBits);
 static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR == kComputeCapabilityMajor);
 static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR == kComputeCapabilityMinor);
 

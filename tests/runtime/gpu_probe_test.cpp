@@ -22,6 +22,7 @@ struct FakeState {
   Status count_status = kSuccess;
   int count = 2;
   Status free_status_of_1 = kSuccess;
+  int memory_clock_khz = 7'501'000;  ///< Of an RTX 3060, whose maker says 360 GB/s.
   int retained = 0;
   int pushed = 0;
   Device current = -1;
@@ -64,7 +65,22 @@ Functions fake_functions() {
     return kSuccess;
   };
   functions.DeviceGetAttribute = [](int* value, DeviceAttribute attribute, Device device) {
-    *value = attribute == kComputeCapabilityMajor ? 8 : 6;
+    switch (attribute) {
+      case kComputeCapabilityMajor:
+        *value = 8;
+        break;
+      case kComputeCapabilityMinor:
+        *value = 6;
+        break;
+      case kMemoryClockKhz:
+        *value = fake.memory_clock_khz;
+        break;
+      case kMemoryBusWidthBits:
+        *value = 192;
+        break;
+      default:
+        return 1;
+    }
     return device == 0 ? kSuccess : 1;
   };
   functions.DeviceGetPCIBusId = [](char* address, int size_bytes, Device device) {
@@ -120,13 +136,21 @@ TEST_F(ProbeGpus, DescribesEachGpu) {
   EXPECT_EQ(hardware.gpus[0].free_bytes, 20'000'000'000U);
   EXPECT_EQ(hardware.gpus[0].compute_capability, "8.6");
   EXPECT_EQ(hardware.gpus[0].pci_address, "0000:01:00.0");
+  EXPECT_EQ(hardware.gpus[0].memory_bytes_per_s, 360'048'000'000U);
   EXPECT_EQ(hardware.gpus[1].name, "Second GPU");
   EXPECT_EQ(hardware.gpus[1].compute_capability, "") << "a driver that does not say";
   EXPECT_EQ(hardware.gpus[1].pci_address, "");
+  EXPECT_FALSE(hardware.gpus[1].memory_bytes_per_s);
   EXPECT_EQ(hardware.gpus[1].uuid, "GPU-01112131-4151-6171-8191-a1b1c1d1e1f1");
   EXPECT_EQ(hardware.gpus[1].total_bytes, 12'000'000'000U);
   EXPECT_EQ(hardware.gpus[1].free_bytes, 11'000'000'000U);
   EXPECT_EQ(hardware.gpu_note, "");
+}
+
+TEST_F(ProbeGpus, KnowsNoMemoryRateWithoutAClock) {
+  // As virtual GPUs answer.
+  fake.memory_clock_khz = 0;
+  EXPECT_FALSE(probe().gpus[0].memory_bytes_per_s);
 }
 
 TEST_F(ProbeGpus, LeavesOutAGpuThatCannotBeAsked) {
