@@ -1,11 +1,15 @@
 #include "trash_panda/plan/simulator.h"
 
 #include <algorithm>
+#include <limits>
 #include <random>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "pass_state.h"
+#include "plan/support/event_simulation.h"
 
 namespace trash_panda::plan {
 namespace {
@@ -26,49 +30,17 @@ BlockCost on_disk(double read_s, double copy_s, double compute_s) {
       .read_s = read_s, .decode_s = 0, .copy_s = copy_s, .compute_s = compute_s, .chunk_count = 1};
 }
 
-/// The same rules, chunk by chunk, over many passes: slow, and without any formula to get wrong.
-double pass_s_chunk_by_chunk(const PassModel& model) {
-  constexpr int kPasses = 600;
-  double disk_s = 0;
-  double decode_s = 0;
-  double link_s = 0;
-  double compute_s = 0;
-  std::vector<double> host_released_s;
-  std::vector<double> device_released_s;
-  const auto slot_free_s = [](const std::vector<double>& released_s, std::size_t count) {
-    return released_s.size() < count ? 0.0 : released_s[released_s.size() - count];
-  };
-  std::vector<double> pass_ends_s;
-  for (int pass = 0; pass < kPasses; ++pass) {
+/// When each computation ends, pass after pass, from a cold start.
+std::vector<double> compute_ends_s(const PassModel& model, std::size_t pass_count) {
+  PassState state(model.host_slot_count, model.device_slot_count, model.has_link);
+  std::vector<double> ends_s;
+  for (std::size_t pass = 0; pass < pass_count; ++pass) {
     for (const BlockCost& cost : model.blocks) {
-      const auto chunk_count = static_cast<std::size_t>(cost.chunk_count);
-      std::vector<double> there_s(chunk_count, 0.0);
-      for (std::size_t chunk = 0; cost.read_s > 0 && chunk < chunk_count; ++chunk) {
-        disk_s = std::max(disk_s, slot_free_s(host_released_s, model.host_slot_count));
-        there_s[chunk] = disk_s += cost.read_s / cost.chunk_count;
-      }
-      for (std::size_t chunk = 0; cost.decode_s > 0 && chunk < chunk_count; ++chunk) {
-        decode_s = std::max(decode_s, there_s[chunk]) + cost.decode_s / cost.chunk_count;
-        there_s[chunk] = decode_s;
-      }
-      const bool is_copied = model.has_link && cost.copy_s > 0;
-      for (std::size_t chunk = 0; is_copied && chunk < chunk_count; ++chunk) {
-        link_s = std::max(
-            {link_s, there_s[chunk], slot_free_s(device_released_s, model.device_slot_count)});
-        there_s[chunk] = link_s += cost.copy_s / cost.chunk_count;
-      }
-      compute_s = std::max(compute_s, there_s.back()) + cost.compute_s;
-      if (cost.read_s > 0) {
-        host_released_s.push_back(is_copied ? there_s.back() : compute_s);
-      }
-      if (is_copied) {
-        device_released_s.push_back(compute_s);
-      }
+      state.step(cost);
+      ends_s.push_back(state.compute_free_s());
     }
-    pass_ends_s.push_back(compute_s);
   }
-  constexpr std::size_t kLatePasses = kPasses - kPasses / 2;
-  return (pass_ends_s[kPasses - 1] - pass_ends_s[kPasses - kLatePasses - 1]) / kLatePasses;
+  return ends_s;
 }
 
 /// Costs in steps of 1/8 s, so that equal events and repetitions are common.
@@ -177,14 +149,49 @@ TEST(Simulate, AddsStallsAndComputationUpToThePass) {
   }
 }
 
-TEST(SimulatePass, AgreesWithASimulationOfEveryChunk) {
+TEST(PassState, AgreesWithASimulationOfEveryEvent) {
+  // Whatever may be in flight to the GPU, one chunk or all of them: the link serves one after the
+  // other, and the next is handed over when one is done.
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  std::mt19937_64 engine(seed);
+  std::size_t limited_count = 0;
+  for (int round = 0; round < 2000; ++round) {
+    const PassModel model = random_model(engine, 10);
+    double chunk_s_max = 0;
+    for (const BlockCost& cost : model.blocks) {
+      chunk_s_max = std::max(chunk_s_max, cost.copy_s / cost.chunk_count);
+    }
+    const double in_flight_s_max = round % 4 == 0
+                                       ? std::numeric_limits<double>::infinity()
+                                       : chunk_s_max * static_cast<double>(1 + engine() % 12) / 2;
+    EventSimulation events(model, 8, in_flight_s_max);
+    const std::vector<double> expected_s = events.compute_ends_s();
+    const std::vector<double> ends_s = compute_ends_s(model, 8);
+    ASSERT_EQ(ends_s.size(), expected_s.size());
+    for (std::size_t index = 0; index < ends_s.size(); ++index) {
+      ASSERT_NEAR(ends_s[index], expected_s[index], 1e-9) << "round " << round << " at " << index;
+    }
+    EXPECT_LE(events.in_flight_s_peak(), std::max(in_flight_s_max, chunk_s_max) * (1 + 1e-12));
+    EventSimulation unlimited(model, 8, std::numeric_limits<double>::infinity());
+    EXPECT_EQ(unlimited.compute_ends_s().size(), expected_s.size());
+    limited_count += unlimited.in_flight_s_peak() > in_flight_s_max ? 1U : 0U;
+  }
+  EXPECT_GE(limited_count, 200U);  // So the limit was of consequence.
+}
+
+TEST(SimulatePass, FindsWhatPassesSettleAt) {
+  constexpr std::size_t kPasses = 600;
+  constexpr std::size_t kLatePasses = 300;
   const auto seed = std::random_device{}();
   SCOPED_TRACE(fmt::format("seed {}", seed));
   std::mt19937_64 engine(seed);
   for (int round = 0; round < 2000; ++round) {
     const PassModel model = random_model(engine, 10);
-    const double expected_s = pass_s_chunk_by_chunk(model);
-    // The slow one averages over whole passes, not over whole repetitions.
+    const std::vector<double> ends_s = compute_ends_s(model, kPasses);
+    const double late_s = ends_s.back() - ends_s[(kPasses - kLatePasses) * model.blocks.size() - 1];
+    const double expected_s = late_s / static_cast<double>(kLatePasses);
+    // The long run is averaged over whole passes, not over whole repetitions.
     EXPECT_NEAR(simulate_pass_s(model), expected_s, 0.004 * expected_s) << "round " << round;
   }
 }

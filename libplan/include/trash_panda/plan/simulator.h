@@ -85,6 +85,10 @@ struct Simulation {
 /// Time of a pass once passes repeat: each channel serves the blocks in order, one at a time, and
 /// the last block of a pass is followed by the first of the next.
 ///
+/// How much may be in flight to the GPU is not asked: copies are served one chunk after the other,
+/// and where the next is handed over when one is done, room for a single chunk keeps the link as
+/// busy as room for all. The runtime's limit is far above a chunk.
+///
 /// The events of such a pass are maxima of sums of the costs: raising a cost never makes it
 /// faster, and two runs give equal results. Takes O(blocks) a pass, a few passes.
 [[nodiscard]] double simulate_pass_s(const PassModel& model);
