@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "placement_search.h"
@@ -21,6 +23,7 @@ struct Instance {
   bool has_gpu = true;
   double disk_bytes_per_s = 1;
   double link_bytes_per_s = 1;
+  double decode_bytes_per_s = 0;  ///< Of blocks that were read; 0: they are not decoded.
   std::uint64_t vram_bytes = 0;
   std::uint64_t ram_bytes = 0;
 
@@ -47,6 +50,7 @@ struct Instance {
                           .host_slot_bytes = 0,
                           .device_slot_bytes = has_gpu ? bytes : 0};
       cost.read_s = static_cast<double>(bytes) / disk_bytes_per_s;
+      cost.decode_s = decode_bytes_per_s > 0 ? static_cast<double>(bytes) / decode_bytes_per_s : 0;
       block.choices[2] = {.is_allowed = true,
                           .cost = cost,
                           .memory_bytes = 0,
@@ -89,6 +93,9 @@ class InstanceMaker {
     const double bytes_per_s = total_bytes / static_cast<double>(block_count);
     instance.disk_bytes_per_s = bytes_per_s * between(0.05, 1.5);
     instance.link_bytes_per_s = bytes_per_s * between(0.3, 4);
+    if (pick(4) == 0) {
+      instance.decode_bytes_per_s = bytes_per_s * between(0.3, 2);
+    }
     instance.vram_bytes = static_cast<std::uint64_t>(total_bytes * between(0.15, 1.1));
     instance.ram_bytes = static_cast<std::uint64_t>(total_bytes * between(0.2, 1.1));
     return instance;
@@ -122,10 +129,14 @@ inline double fitting_pass_s(const SearchProblem& problem, const std::vector<Tie
     streamed_count += choice.device_slot_bytes > 0 ? 1U : 0U;
   }
   double best_s = std::numeric_limits<double>::infinity();
+  std::set<std::pair<std::size_t, std::size_t>> tried;
   for (const std::size_t host : problem.host_slot_counts) {
     for (const std::size_t device : problem.device_slot_counts) {
       const std::size_t host_count = std::min(host, disk_count);
       const std::size_t device_count = std::min(device, streamed_count);
+      if (!tried.emplace(host_count, device_count).second) {
+        continue;
+      }
       if (ram_bytes + host_count * host_slot_bytes <= problem.ram_bytes &&
           vram_bytes + device_count * device_slot_bytes <= problem.vram_bytes) {
         model.host_slot_count = std::max<std::size_t>(host_count, 1);
@@ -137,21 +148,62 @@ inline double fitting_pass_s(const SearchProblem& problem, const std::vector<Tie
   return best_s;
 }
 
-/// The shortest pass of all placements, by trying them all.
-inline double exhaustive_pass_s(const SearchProblem& problem) {
-  std::vector<Tier> tiers(problem.blocks.size(), Tier::kGpu);
-  double best_s = std::numeric_limits<double>::infinity();
-  while (true) {
-    best_s = std::min(best_s, fitting_pass_s(problem, tiers));
-    std::size_t at = 0;
-    while (at < tiers.size() && tiers[at] == Tier::kDisk) {
-      tiers[at++] = Tier::kGpu;
+/// Goes through all placements for the shortest pass, leaving out only those of which the memory or
+/// a channel's sum tells that they can't be it.
+class ExhaustiveSearch {
+ public:
+  explicit ExhaustiveSearch(const SearchProblem& problem)
+      : problem_(problem), tiers_(problem.blocks.size(), Tier::kGpu) {
+    for (const SearchBlock& block : problem.blocks) {
+      compute_s_ += block.choices[0].cost.compute_s;
     }
-    if (at == tiers.size()) {
-      return best_s;
-    }
-    tiers[at] = tiers[at] == Tier::kGpu ? Tier::kRam : Tier::kDisk;
   }
-}
+
+  /// Infinite where nothing fits.
+  [[nodiscard]] double shortest_pass_s() {
+    visit(0, {});
+    return best_s_;
+  }
+
+ private:
+  /// What the blocks placed so far take.
+  struct Taken {
+    double read_s = 0;
+    double decode_s = 0;
+    double copy_s = 0;
+    std::uint64_t vram_bytes = 0;
+    std::uint64_t ram_bytes = 0;
+  };
+
+  void visit(std::size_t index, const Taken& taken) {
+    const double least_s = std::max({taken.read_s, taken.decode_s, taken.copy_s, compute_s_});
+    if (taken.vram_bytes > problem_.vram_bytes || taken.ram_bytes > problem_.ram_bytes ||
+        least_s >= best_s_) {
+      return;
+    }
+    if (index == tiers_.size()) {
+      best_s_ = std::min(best_s_, fitting_pass_s(problem_, tiers_));
+      return;
+    }
+    for (const Tier tier : kBlockTiers) {
+      const TierChoice& choice = problem_.blocks[index].choices[tier_index(tier)];
+      if (!choice.is_allowed) {
+        continue;
+      }
+      tiers_[index] = tier;
+      Taken with = taken;
+      with.read_s += choice.cost.read_s;
+      with.decode_s += choice.cost.decode_s;
+      with.copy_s += choice.cost.copy_s;
+      (tier == Tier::kGpu ? with.vram_bytes : with.ram_bytes) += choice.memory_bytes;
+      visit(index + 1, with);
+    }
+  }
+
+  const SearchProblem& problem_;
+  std::vector<Tier> tiers_;
+  double compute_s_ = 0;  ///< Of all blocks: the same in every tier of an Instance.
+  double best_s_ = std::numeric_limits<double>::infinity();
+};
 
 }  // namespace trash_panda::plan
