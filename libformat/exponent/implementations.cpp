@@ -18,8 +18,9 @@ std::span<const ExponentImplementation> exponent_implementations() {
                                              __builtin_cpu_supports("avx512vbmi2") != 0,
                              .kernels = &kAvx512ExponentKernels},
       ExponentImplementation{.name = "avx2",
-                             .instructions = "AVX2 and POPCNT",
+                             .instructions = "AVX2, BMI1 and POPCNT",
                              .is_supported = __builtin_cpu_supports("avx2") != 0 &&
+                                             __builtin_cpu_supports("bmi") != 0 &&
                                              __builtin_cpu_supports("popcnt") != 0,
                              .kernels = &kAvx2ExponentKernels},
 #endif
