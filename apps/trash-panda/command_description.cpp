@@ -24,7 +24,7 @@ std::string usage_line(const CommandDescription& command) {
 const std::vector<ExitCodeDescription>& exit_code_descriptions() {
   static const std::vector<ExitCodeDescription> codes = {
       {0, "success"},
-      {1, "any other failure"},
+      {1, "any other failure; of diff: the two differ"},
       {2, "wrong usage: an option, a selector, a size"},
       {3, "an input is missing"},
       {4, "an input is corrupt or of a kind that is not supported"},
