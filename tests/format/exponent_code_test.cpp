@@ -94,10 +94,13 @@ TEST_P(ExponentCode, TakesEveryLengthAroundEdges) {
   for (std::size_t count = 0; count <= 2 * 64 + 1; ++count) {
     counts.push_back(count);
   }
-  for (const std::size_t edge : {kExponentTileElements, kExponentChunkElements}) {
+  for (const std::size_t edge : {kExponentTileElements, 3 * kExponentTileElements}) {
     for (std::size_t count = edge - 65; count <= edge + 65; ++count) {
       counts.push_back(count);
     }
+  }
+  for (const int past : {-64, -1, 0, 1, 64, 65}) {
+    counts.push_back(kExponentChunkElements + static_cast<std::size_t>(past));
   }
   for (const std::size_t count : counts) {
     SCOPED_TRACE(count);

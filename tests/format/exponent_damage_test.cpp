@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(, DamagedExponentCode, ::testing::Values(Dtype::kBf16, 
                          });
 
 TEST_P(DamagedExponentCode, IsRefusedAtEveryLength) {
-  for (std::size_t size = 0; size < coded_.size(); size += 7) {
+  for (std::size_t size = 0; size < coded_.size(); size += 13) {
     const Bytes cut(coded_.begin(), coded_.begin() + static_cast<std::ptrdiff_t>(size));
     ASSERT_TRUE(all_refuse(GetParam(), cut, raw_.size())) << size;
   }
@@ -85,7 +85,7 @@ TEST_P(DamagedExponentCode, BitFlipsInHeadAndRecordsAreRefusedButForTables) {
 TEST_P(DamagedExponentCode, RandomBytesAnywhereStayInside) {
   std::mt19937 random(5);
   std::map<bool, int> counts;
-  for (int round = 0; round < 600; ++round) {
+  for (int round = 0; round < 300; ++round) {
     Bytes damaged = coded_;
     for (auto left = 1 + random() % 8; left > 0; --left) {
       damaged[random() % damaged.size()] = static_cast<std::byte>(random());
@@ -93,8 +93,8 @@ TEST_P(DamagedExponentCode, RandomBytesAnywhereStayInside) {
     ++counts[all_refuse(GetParam(), damaged, raw_.size())];
   }
   // Both happen: rests may be anything, counts may not.
-  EXPECT_GT(counts[true], 50);
-  EXPECT_GT(counts[false], 50);
+  EXPECT_GT(counts[true], 25);
+  EXPECT_GT(counts[false], 25);
 }
 
 TEST_P(DamagedExponentCode, CodesThatAskForMoreThanThereIsAreRefused) {
