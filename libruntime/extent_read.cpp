@@ -9,6 +9,8 @@ std::shared_ptr<ExtentRead> ExtentRead::start(IoEngine& engine, const File& file
                                               std::span<std::byte> target,
                                               const ChunkCallback& on_chunk) {
   auto read = std::make_shared<ExtentRead>();
+  read->times_.queued = std::chrono::steady_clock::now();
+  read->times_.done = read->times_.queued;
   // All are counted before the first is queued: chunks come in while others are still queued.
   read->pending_chunks_ = (target.size() + place.chunk_bytes - 1) / place.chunk_bytes;
   for (std::uint64_t at = 0; at < target.size(); at += place.chunk_bytes) {
@@ -34,6 +36,7 @@ void ExtentRead::finish_chunk(Result<void> result) {
   }
   --pending_chunks_;
   if (pending_chunks_ == 0) {
+    times_.done = std::chrono::steady_clock::now();
     done_.notify_all();
   }
 }
@@ -45,6 +48,11 @@ Result<void> ExtentRead::wait() const {
     return std::unexpected(*first_error_);
   }
   return {};
+}
+
+ExtentRead::Times ExtentRead::times() const {
+  const std::lock_guard lock(mutex_);
+  return times_;
 }
 
 bool ExtentRead::is_done() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -40,6 +41,12 @@ class ExtentRead {
 
   /// Waits until no chunk is in flight any more, and says how it went: the first error, if any.
   [[nodiscard]] Result<void> wait() const;
+  /// When it was queued and when the last chunk came in. After wait().
+  struct Times {
+    std::chrono::steady_clock::time_point queued;
+    std::chrono::steady_clock::time_point done;
+  };
+  [[nodiscard]] Times times() const;
   /// Whether wait() would return at once.
   [[nodiscard]] bool is_done() const;
 
@@ -50,6 +57,7 @@ class ExtentRead {
   mutable std::condition_variable done_;
   std::uint64_t pending_chunks_ = 0;
   std::optional<Error> first_error_;
+  Times times_ = {};
 };
 
 }  // namespace trash_panda::runtime

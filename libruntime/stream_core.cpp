@@ -132,7 +132,9 @@ void StreamCore::end_pass() {
 
 /// Counters of order and passes, when a block has come into use. Bytes count for the pass that uses
 /// them, whenever they were read.
-void StreamCore::note_acquire(std::size_t block_index) {
+///
+/// @param asked  When it was asked for.
+void StreamCore::note_acquire(std::size_t block_index, RunClock::time_point asked) {
   Block& block = blocks_[block_index];
   stats_.mispredict_count += block_index == expected_ ? 0 : 1;
   expected_ = (block_index + 1) % blocks_.size();
@@ -140,9 +142,11 @@ void StreamCore::note_acquire(std::size_t block_index) {
     if (is_pass_open_) {
       end_pass();  // It ended before the last block: an early exit.
     }
+    record_pass(asked);
     is_pass_open_ = true;
     ++stats_.pass_count;
   }
+  block.pass = stats_.pass_count;
   if (!block.is_used) {
     (block.tier == Tier::kRam ? pass_ram_bytes_ : pass_disk_bytes_) += block.extent->stored_bytes;
     block.is_used = true;
@@ -150,6 +154,49 @@ void StreamCore::note_acquire(std::size_t block_index) {
   if (is_pass_open_ && block_index + 1 == blocks_.size()) {
     end_pass();
   }
+}
+
+/// Writes down the pass before, of which all blocks have been computed now.
+///
+/// @param next_begin  Of the pass that begins.
+void StreamCore::record_pass(RunClock::time_point next_begin) {
+  if (recorder_ && stats_.pass_count > 0) {
+    recorder_->end_pass({.pass = stats_.pass_count,
+                         .begin = pass_begin_,
+                         .end = last_release_,
+                         .read_bytes_ram = stats_.pass_read_bytes_ram,
+                         .read_bytes_disk = stats_.pass_read_bytes_disk});
+  }
+  pass_begin_ = next_begin;
+}
+
+/// Counters and records of a block that has become ready.
+void StreamCore::note_ready(Block& block, const ReadyTimes& times, bool is_first_use) {
+  block.acquired_at = times.made;
+  if (!recorder_) {
+    return;
+  }
+  const std::string_view name = block.extent->name;
+  if (is_first_use) {
+    const ExtentRead::Times read = block.read->times();
+    recorder_->add({.kind = SpanKind::kRead,
+                    .pass = block.pass,
+                    .block = name,
+                    .begin = read.queued,
+                    .end = read.done,
+                    .size_bytes = block.extent->stored_bytes});
+  }
+  recorder_->add({.kind = SpanKind::kWait,
+                  .pass = block.pass,
+                  .block = name,
+                  .begin = times.asked,
+                  .end = times.read});
+  recorder_->add({.kind = SpanKind::kExpand,
+                  .pass = block.pass,
+                  .block = name,
+                  .begin = times.read,
+                  .end = times.made,
+                  .size_bytes = block.layout.compute_bytes});
 }
 
 Result<void> StreamCore::acquire(std::size_t block_index) {
@@ -160,14 +207,15 @@ Result<void> StreamCore::acquire(std::size_t block_index) {
         fmt::format("block {} was asked for, but the pack has {}", block_index, blocks_.size())));
   }
   Block& block = blocks_[block_index];
+  ReadyTimes times = {.asked = RunClock::now(), .read = {}, .made = {}};
   position_ = block_index;
   if (block.lease_count > 0) {  // Another lease holds it: they share its memory.
     ++block.lease_count;
-    note_acquire(block_index);
+    note_acquire(block_index, times.asked);
     return {};
   }
   if (block.layout.compute_bytes > 0) {
-    TP_RETURN_IF_ERROR(compute_->reserve(book_));
+    TP_RETURN_IF_ERROR(compute_->reserve());
   }
   if (!block.read) {
     TP_RETURN_IF_ERROR(start_needed(block));
@@ -179,9 +227,9 @@ Result<void> StreamCore::acquire(std::size_t block_index) {
   prefetch();
   // Waiting and expanding must not keep leases from ending on other threads.
   lock.unlock();
-  std::chrono::nanoseconds waited(0);
-  Result<void> ready = make_ready(block, waited);
+  Result<void> ready = make_ready(block, times);
   lock.lock();
+  const std::chrono::nanoseconds waited = times.read - times.asked;
   stats_.wait_ns += static_cast<std::uint64_t>(waited.count());
   if (!ready) {
     // Nothing of the failed read is kept: the next acquire() reads it anew.
@@ -189,15 +237,16 @@ Result<void> StreamCore::acquire(std::size_t block_index) {
     forget(block);
     return ready;
   }
-  note_acquire(block_index);
+  const bool is_first_use = !block.is_used;
+  note_acquire(block_index, times.asked);
+  note_ready(block, times, is_first_use);
   return {};
 }
 
 /// Waits for a held block, checks it and makes its tensors.
-Result<void> StreamCore::make_ready(Block& block, std::chrono::nanoseconds& waited) const {
-  const auto began = std::chrono::steady_clock::now();
+Result<void> StreamCore::make_ready(Block& block, ReadyTimes& times) const {
   Result<void> read = block.read->wait();
-  waited = std::chrono::steady_clock::now() - began;
+  times.read = RunClock::now();
   if (!read) {
     return std::unexpected(std::move(read).error().with_context(
         fmt::format("loading extent \"{}\"", printable(block.extent->name))));
@@ -209,6 +258,7 @@ Result<void> StreamCore::make_ready(Block& block, std::chrono::nanoseconds& wait
   const std::span<std::byte> compute =
       block.compute ? compute_->bytes(*block.compute) : std::span<std::byte>();
   block.tensors = HostDevice::place(block.layout, stored, compute);
+  times.made = RunClock::now();
   return {};
 }
 
@@ -228,6 +278,14 @@ void StreamCore::release(std::size_t block_index) {
     --block.lease_count;
     return;
   }
+  if (recorder_) {
+    last_release_ = RunClock::now();
+    recorder_->add({.kind = SpanKind::kCompute,
+                    .pass = block.pass,
+                    .block = block.extent->name,
+                    .begin = block.acquired_at,
+                    .end = last_release_});
+  }
   let_go(block);
   if (block.tier == Tier::kDisk) {
     forget(block);
@@ -239,6 +297,11 @@ void StreamCore::close() {
   std::optional<ExtentReader> reader;
   {
     const std::lock_guard lock(mutex_);
+    if (is_pass_open_) {
+      end_pass();
+    }
+    record_pass(RunClock::now());
+    recorder_.reset();
     reader = std::exchange(reader_, std::nullopt);
   }
   reader.reset();  // Waits for what is in flight, which needs no lock of ours.
@@ -250,8 +313,8 @@ StreamStats StreamCore::stats() const {
   stats.read_bytes_base = read_base_bytes_;
   stats.read_bytes_ram = read_ram_bytes_;
   stats.read_bytes_disk = read_disk_bytes_;
-  stats.weight_memory_bytes = book_.now_bytes();
-  stats.weight_memory_bytes_max = book_.max_bytes();
+  stats.weight_memory_bytes = account_->now_bytes();
+  stats.weight_memory_bytes_max = account_->max_bytes();
   return stats;
 }
 

@@ -15,6 +15,7 @@
 #include "trash_panda/runtime/streamer.h"
 
 #include "extent_reader.h"
+#include "run_recorder.h"
 #include "shard_files.h"
 #include "stream_memory.h"
 #include "tensor_layout.h"
@@ -58,17 +59,21 @@ class StreamCore {
     std::shared_ptr<ExtentRead> read;  ///< Null: neither in memory nor on its way.
     bool is_used = false;              ///< What this read brought was acquired before.
     std::size_t lease_count = 0;
-    std::optional<std::size_t> compute;  ///< Buffer of a held block with expanded tensors.
-    std::vector<TensorView> tensors;     ///< Of a held block.
+    std::uint64_t pass = 0;                 ///< In which it was last acquired.
+    RunClock::time_point acquired_at = {};  ///< When a held block was ready.
+    std::optional<std::size_t> compute;     ///< Buffer of a held block with expanded tensors.
+    std::vector<TensorView> tensors;        ///< Of a held block.
   };
 
   Result<void> open_base();
   Result<std::shared_ptr<ExtentRead>> start_base(const format::PackedExtent& extent);
-  Result<void> place_base(const format::PackedExtent& extent, AlignedBuffer& stored);
+  Result<void> place_base(const format::PackedExtent& extent, BookedBuffer& stored);
   Result<void> open_blocks();
   Result<void> assign_tiers();
   Result<void> take_memory();
+  void log_memory(std::uint64_t needed_bytes) const;
   Result<void> open_reader();
+  Result<void> open_recorder();
   [[nodiscard]] std::uint64_t lookahead_bytes(std::uint64_t largest_extent_bytes) const;
   void log_summary() const;
   [[nodiscard]] std::shared_ptr<ExtentRead> read_extent(const format::PackedExtent& extent,
@@ -80,14 +85,22 @@ class StreamCore {
   /// Blocks from the one in use on, circularly; the one in use itself is the farthest.
   [[nodiscard]] std::size_t distance(std::size_t block_index) const;
   [[nodiscard]] std::span<std::byte> stored_bytes(const Block& block) const;
-  void note_acquire(std::size_t block_index);
+  void note_acquire(std::size_t block_index, RunClock::time_point asked);
   void end_pass();
+  void record_pass(RunClock::time_point next_begin);
   void start_read(Block& block);
   void forget(Block& block);
   Result<void> start_needed(Block& block);
   [[nodiscard]] std::optional<std::size_t> farthest_in_slot(bool only_done) const;
   void prefetch();
-  [[nodiscard]] Result<void> make_ready(Block& block, std::chrono::nanoseconds& waited) const;
+  /// When a block was asked for, had come in, and was made.
+  struct ReadyTimes {
+    RunClock::time_point asked;
+    RunClock::time_point read;
+    RunClock::time_point made;
+  };
+  [[nodiscard]] Result<void> make_ready(Block& block, ReadyTimes& times) const;
+  void note_ready(Block& block, const ReadyTimes& times, bool is_first_use);
   void let_go(Block& block);
 
   std::filesystem::path pack_;
@@ -95,10 +108,10 @@ class StreamCore {
   format::Manifest manifest_;
   ShardFiles shards_;
 
-  MemoryBook book_;
-  std::vector<AlignedBuffer> base_memory_;
+  std::shared_ptr<MemoryAccount> account_;
+  std::vector<BookedBuffer> base_memory_;
   std::vector<TensorView> base_tensors_;
-  AlignedBuffer ram_memory_;
+  BookedBuffer ram_memory_;
   SlotPool slots_;
   std::optional<BufferPool> compute_;
   std::vector<Block> blocks_;
@@ -111,6 +124,9 @@ class StreamCore {
   std::uint64_t pass_ram_bytes_ = 0;
   std::uint64_t pass_disk_bytes_ = 0;
   bool is_pass_open_ = false;
+  std::optional<RunRecorder> recorder_;
+  RunClock::time_point pass_begin_ = {};
+  RunClock::time_point last_release_ = {};
   std::atomic<std::uint64_t> read_base_bytes_ = 0;
   std::atomic<std::uint64_t> read_ram_bytes_ = 0;
   std::atomic<std::uint64_t> read_disk_bytes_ = 0;

@@ -10,16 +10,6 @@
 
 namespace trash_panda::runtime {
 
-void MemoryBook::take(std::uint64_t size_bytes) {
-  now_bytes_ += size_bytes;
-  max_bytes_ = std::max(max_bytes_, now_bytes_);
-}
-
-void MemoryBook::give_back(std::uint64_t size_bytes) {
-  TP_ASSERT(size_bytes <= now_bytes_);
-  now_bytes_ -= size_bytes;
-}
-
 std::size_t slot_count_of(std::uint64_t lookahead_bytes, std::uint64_t largest_extent_bytes,
                           std::size_t disk_block_count) {
   if (disk_block_count == 0) {
@@ -31,14 +21,15 @@ std::size_t slot_count_of(std::uint64_t lookahead_bytes, std::uint64_t largest_e
   return std::min(1 + std::max<std::uint64_t>(ahead, 1), std::uint64_t{disk_block_count});
 }
 
-Result<SlotPool> SlotPool::create(std::size_t slot_count, std::uint64_t slot_bytes) {
+Result<SlotPool> SlotPool::create(MemoryAccount& account, std::size_t slot_count,
+                                  std::uint64_t slot_bytes) {
   SlotPool pool;
   if (slot_count > 0 && slot_bytes > UINT64_MAX / slot_count) {
     return std::unexpected(
         Error(ErrorCode::kDoesNotFit, fmt::format("{} slots of {} are more than the address space",
                                                   slot_count, format_bytes(slot_bytes))));
   }
-  TP_ASSIGN_OR_RETURN(pool.memory_, AlignedBuffer::create(slot_count * slot_bytes));
+  TP_ASSIGN_OR_RETURN(pool.memory_, account.take(MemoryUse::kSlots, slot_count * slot_bytes));
   pool.slot_count_ = slot_count;
   pool.slot_bytes_ = slot_bytes;
   pool.free_.resize(slot_count);
@@ -64,10 +55,11 @@ std::span<std::byte> SlotPool::bytes(std::size_t slot) const {
   return memory_.span().subspan(slot * slot_bytes_, slot_bytes_);
 }
 
-BufferPool::BufferPool(std::uint64_t buffer_bytes, std::size_t buffer_count_max)
-    : buffer_bytes_(buffer_bytes), buffer_count_max_(buffer_count_max) {}
+BufferPool::BufferPool(MemoryAccount& account, std::uint64_t buffer_bytes,
+                       std::size_t buffer_count_max)
+    : account_(account), buffer_bytes_(buffer_bytes), buffer_count_max_(buffer_count_max) {}
 
-Result<void> BufferPool::reserve(MemoryBook& book) {
+Result<void> BufferPool::reserve() {
   if (!free_.empty()) {
     return {};
   }
@@ -77,8 +69,7 @@ Result<void> BufferPool::reserve(MemoryBook& book) {
                                              buffers_.size(), format_bytes(buffer_bytes_)))
             .with_hint("release one before the next is acquired"));
   }
-  TP_ASSIGN_OR_RETURN(AlignedBuffer buffer, AlignedBuffer::create(buffer_bytes_));
-  book.take(buffer.size_bytes());
+  TP_ASSIGN_OR_RETURN(BookedBuffer buffer, account_.take(MemoryUse::kExpanded, buffer_bytes_));
   free_.push_back(buffers_.size());
   buffers_.push_back(std::move(buffer));
   return {};

@@ -6,23 +6,11 @@
 #include <span>
 #include <vector>
 
-#include "trash_panda/base/aligned_buffer.h"
 #include "trash_panda/base/error.h"
 
+#include "memory_ledger.h"
+
 namespace trash_panda::runtime {
-
-/// Bytes of weight memory held, now and at most. Not thread-safe.
-class MemoryBook {
- public:
-  void take(std::uint64_t size_bytes);
-  void give_back(std::uint64_t size_bytes);
-  [[nodiscard]] std::uint64_t now_bytes() const { return now_bytes_; }
-  [[nodiscard]] std::uint64_t max_bytes() const { return max_bytes_; }
-
- private:
-  std::uint64_t now_bytes_ = 0;
-  std::uint64_t max_bytes_ = 0;
-};
 
 /// Number of slots for the disk tier: the block in use, and as many of the largest size as hold
 /// the lookahead, at least one; never more than there are disk blocks.
@@ -36,8 +24,11 @@ class MemoryBook {
 /// one call.
 class SlotPool {
  public:
-  /// @retval kFailed  The system refused the memory.
-  static Result<SlotPool> create(std::size_t slot_count, std::uint64_t slot_bytes);
+  /// @param account  Books the memory.
+  /// @retval kDoesNotFit  A limit of memory would be passed.
+  /// @retval kFailed      The system refused the memory.
+  static Result<SlotPool> create(MemoryAccount& account, std::size_t slot_count,
+                                 std::uint64_t slot_bytes);
 
   [[nodiscard]] std::size_t slot_count() const { return slot_count_; }
   [[nodiscard]] std::uint64_t size_bytes() const { return memory_.size_bytes(); }
@@ -49,7 +40,7 @@ class SlotPool {
   [[nodiscard]] std::span<std::byte> bytes(std::size_t slot) const;
 
  private:
-  AlignedBuffer memory_;
+  BookedBuffer memory_;
   std::size_t slot_count_ = 0;
   std::uint64_t slot_bytes_ = 0;
   std::vector<std::size_t> free_;  ///< Last in, first out: the warmest memory first.
@@ -59,23 +50,25 @@ class SlotPool {
 /// Not thread-safe.
 class BufferPool {
  public:
-  BufferPool(std::uint64_t buffer_bytes, std::size_t buffer_count_max);
+  /// @param account  Books each buffer; outlives the pool.
+  BufferPool(MemoryAccount& account, std::uint64_t buffer_bytes, std::size_t buffer_count_max);
 
   [[nodiscard]] std::size_t buffer_count_max() const { return buffer_count_max_; }
   /// Makes sure that the next take() succeeds without asking the system.
-  /// @param book  Gets what a new buffer takes.
-  /// @retval kUsage   All are in use.
-  /// @retval kFailed  The system refused the memory.
-  Result<void> reserve(MemoryBook& book);
+  /// @retval kUsage       All are in use.
+  /// @retval kDoesNotFit  A limit of memory would be passed.
+  /// @retval kFailed      The system refused the memory.
+  Result<void> reserve();
   /// A buffer that was reserved.
   [[nodiscard]] std::size_t take();
   void give_back(std::size_t buffer);
   [[nodiscard]] std::span<std::byte> bytes(std::size_t buffer) const;
 
  private:
+  MemoryAccount& account_;
   std::uint64_t buffer_bytes_;
   std::size_t buffer_count_max_;
-  std::vector<AlignedBuffer> buffers_;
+  std::vector<BookedBuffer> buffers_;
   std::vector<std::size_t> free_;
 };
 

@@ -46,11 +46,14 @@ Result<std::shared_ptr<StreamCore>> StreamCore::open(const std::filesystem::path
   TP_ASSIGN_OR_RETURN(core->manifest_, format::read_manifest(pack));
   TP_ASSIGN_OR_RETURN(core->options_, resolve_options(core->manifest_, options));
   TP_ASSIGN_OR_RETURN(core->shards_, ShardFiles::open(pack, core->manifest_, options.log));
+  core->account_ = std::make_shared<MemoryAccount>(MemoryLedger::of_process(), pack.string(),
+                                                   options.memory_bytes_max);
   TP_RETURN_IF_ERROR(core->open_blocks());
   TP_RETURN_IF_ERROR(core->open_reader());
   core->stats_.io_description =
       fmt::format("{}, {}", core->reader_->description(), core->shards_.description());
   core->log_summary();
+  TP_RETURN_IF_ERROR(core->open_recorder());
   if (!core->blocks_.empty()) {
     core->position_ = core->blocks_.size() - 1;  // Block 0 is the next one.
   }
@@ -90,8 +93,7 @@ Result<void> StreamCore::open_base() {
 
 /// Takes memory for an extent of the base, and begins to read it.
 Result<std::shared_ptr<ExtentRead>> StreamCore::start_base(const PackedExtent& extent) {
-  TP_ASSIGN_OR_RETURN(AlignedBuffer stored, AlignedBuffer::create(extent.stored_bytes));
-  book_.take(stored.size_bytes());
+  TP_ASSIGN_OR_RETURN(BookedBuffer stored, account_->take(MemoryUse::kBase, extent.stored_bytes));
   base_memory_.push_back(std::move(stored));
   return read_extent(extent, base_memory_.back().span().first(extent.stored_bytes),
                      read_base_bytes_);
@@ -100,23 +102,21 @@ Result<std::shared_ptr<ExtentRead>> StreamCore::start_base(const PackedExtent& e
 /// Makes the tensors of an extent that has come in.
 ///
 /// @param stored  Its memory, replaced where tensors are expanded.
-Result<void> StreamCore::place_base(const PackedExtent& extent, AlignedBuffer& stored) {
+Result<void> StreamCore::place_base(const PackedExtent& extent, BookedBuffer& stored) {
   const std::span<std::byte> bytes = stored.span().first(extent.stored_bytes);
   if (options_.verify == VerifyMode::kFull) {
     TP_RETURN_IF_ERROR(check_extent(extent, bytes));
   }
   TP_ASSIGN_OR_RETURN(TensorLayout layout, lay_out_tensors(extent, options_, Unchanged::kInPlace));
-  AlignedBuffer compute;
+  BookedBuffer compute;
   if (layout.compute_bytes > 0) {
     // Resident for good: what stays as it is moves along, and the stored form is given back.
     TP_ASSIGN_OR_RETURN(layout, lay_out_tensors(extent, options_, Unchanged::kCopied));
-    TP_ASSIGN_OR_RETURN(compute, AlignedBuffer::create(layout.compute_bytes));
-    book_.take(compute.size_bytes());
+    TP_ASSIGN_OR_RETURN(compute, account_->take(MemoryUse::kBase, layout.compute_bytes));
   }
   std::ranges::move(HostDevice::place(layout, bytes, compute.span()),
                     std::back_inserter(base_tensors_));
   if (layout.compute_bytes > 0) {
-    book_.give_back(stored.size_bytes());
     stored = std::move(compute);
   }
   return {};
@@ -183,11 +183,10 @@ Result<void> StreamCore::take_memory() {
   }
   const std::uint64_t ahead_bytes = lookahead_bytes(largest_bytes);
   window_bytes_ = ahead_bytes;
-  TP_ASSIGN_OR_RETURN(ram_memory_, AlignedBuffer::create(ram_bytes));
-  TP_ASSIGN_OR_RETURN(slots_,
-                      SlotPool::create(slot_count_of(ahead_bytes, largest_disk_bytes, disk_count),
-                                       largest_disk_bytes));
-  book_.take(ram_memory_.size_bytes() + slots_.size_bytes());
+  const std::size_t slot_count = slot_count_of(ahead_bytes, largest_disk_bytes, disk_count);
+  log_memory(ram_bytes + slot_count * largest_disk_bytes);
+  TP_ASSIGN_OR_RETURN(ram_memory_, account_->take(MemoryUse::kRamTier, ram_bytes));
+  TP_ASSIGN_OR_RETURN(slots_, SlotPool::create(*account_, slot_count, largest_disk_bytes));
   std::uint64_t at_bytes = 0;
   for (Block& block : blocks_) {
     if (block.tier == Tier::kRam) {
@@ -197,8 +196,8 @@ Result<void> StreamCore::take_memory() {
   }
   // As many expanded blocks may be held as stored ones; two at least, so that a block can be
   // acquired before the one before it is released, whatever the tiers.
-  compute_.emplace(compute_bytes, std::max<std::size_t>(slots_.slot_count(), 2));
-  return compute_bytes == 0 ? Result<void>() : compute_->reserve(book_);
+  compute_.emplace(*account_, compute_bytes, std::max<std::size_t>(slots_.slot_count(), 2));
+  return compute_bytes == 0 ? Result<void>() : compute_->reserve();
 }
 
 Result<void> StreamCore::open_reader() {
@@ -229,6 +228,36 @@ std::uint64_t StreamCore::lookahead_bytes(std::uint64_t largest_extent_bytes) co
     return kLookaheadBlocks * largest_extent_bytes;
   }
   return *planned > 0 ? *planned : kLookaheadBlocks * largest_extent_bytes;
+}
+
+Result<void> StreamCore::open_recorder() {
+  if (options_.run_log.empty()) {
+    return {};
+  }
+  TP_ASSIGN_OR_RETURN(recorder_, RunRecorder::create(options_.run_log, options_.log));
+  recorder_->add_run(pack_, stats_.io_description);
+  std::vector<RunBlock> blocks;
+  for (const Block& block : blocks_) {
+    blocks.push_back({.name = block.extent->name,
+                      .tier = block.tier,
+                      .stored_bytes = block.extent->stored_bytes});
+  }
+  recorder_->add_blocks(blocks);
+  recorder_->add_memory(account_->now_bytes(), MemoryLedger::of_process()->snapshot());
+  return {};
+}
+
+/// What a process that is killed for its memory leaves as its last word.
+///
+/// @param needed_bytes  Of the RAM tier and the slots.
+void StreamCore::log_memory(std::uint64_t needed_bytes) const {
+  std::uint64_t base_bytes = 0;
+  for (const PackedExtent& extent : manifest_.extents) {
+    base_bytes += extent.tier == Tier::kBase ? extent.stored_bytes : 0;
+  }
+  options_.log(LogLevel::kDebug, fmt::format("{} is about to take {}; {}", printable(pack_),
+                                             format_bytes(base_bytes + needed_bytes),
+                                             MemoryLedger::of_process()->snapshot()));
 }
 
 void StreamCore::log_summary() const {

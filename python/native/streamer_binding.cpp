@@ -171,7 +171,7 @@ StreamOptions make_options(const std::optional<std::string>& compute_dtype,
                            const std::map<std::string, std::string>& dtype_overrides,
                            const std::string& verify, std::optional<std::uint64_t> lookahead_bytes,
                            const std::optional<std::vector<std::string>>& tiers,
-                           const std::string& io) {
+                           const std::string& io, const std::filesystem::path& run_log) {
   StreamOptions options;
   if (compute_dtype) {
     options.compute_dtype = dtype_argument(*compute_dtype);
@@ -188,6 +188,7 @@ StreamOptions make_options(const std::optional<std::string>& compute_dtype,
     }
   }
   options.io = io_argument(io);
+  options.run_log = run_log;
   return options;
 }
 
@@ -195,9 +196,10 @@ std::unique_ptr<SharedStreamer> open_streamer(
     const std::filesystem::path& pack, const std::optional<std::string>& compute_dtype,
     const std::map<std::string, std::string>& dtype_overrides, const std::string& verify,
     std::optional<std::uint64_t> lookahead_bytes,
-    const std::optional<std::vector<std::string>>& tiers, const std::string& io) {
+    const std::optional<std::vector<std::string>>& tiers, const std::string& io,
+    const std::filesystem::path& run_log) {
   StreamOptions options =
-      make_options(compute_dtype, dtype_overrides, verify, lookahead_bytes, tiers, io);
+      make_options(compute_dtype, dtype_overrides, verify, lookahead_bytes, tiers, io, run_log);
   auto log = std::make_shared<LogQueue>();
   options.log = log->logger();
   auto streamer = [&] {
@@ -233,7 +235,7 @@ void bind_streamer(nb::module_& module) {
                   nb::arg("compute_dtype") = nb::none(),
                   nb::arg("dtype_overrides") = std::map<std::string, std::string>(),
                   nb::arg("verify") = "headers", nb::arg("lookahead_bytes") = nb::none(),
-                  nb::arg("tiers") = nb::none(), nb::arg("io") = "auto")
+                  nb::arg("tiers") = nb::none(), nb::arg("io") = "auto", nb::arg("run_log") = "")
       .def_prop_ro("block_count", &SharedStreamer::block_count)
       .def_prop_ro("forked", &SharedStreamer::forked)
       .def("base",

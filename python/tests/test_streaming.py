@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import random
 from pathlib import Path
 
@@ -150,3 +152,20 @@ def test_environment_that_names_no_engine_is_refused(
     monkeypatch.setenv("TRASH_PANDA_IO", "mmap")
     with pytest.raises(trash_panda.TrashPandaError, match='TRASH_PANDA_IO is "mmap"'):
         trash_panda.load(pack, on_meta(Tower))
+
+
+def test_environment_names_a_run_log_for_each_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pack: Path
+) -> None:
+    monkeypatch.setattr("trash_panda._assemble._run_numbers", itertools.count(1))
+    monkeypatch.setenv("TRASH_PANDA_LOG", str(tmp_path / "run.jsonl"))
+    for _ in range(2):
+        model = on_meta(Tower)
+        with trash_panda.load(pack, model):
+            model(tokens())
+            model(tokens())
+    for name in ("run.jsonl", "run.2.jsonl"):
+        records = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        assert records[0]["pack"] == str(pack)
+        assert [r["pass"] for r in records if r["type"] == "pass"] == [1, 2]
+        assert sum(r["type"] == "block" for r in records) == 2 * BLOCK_COUNT

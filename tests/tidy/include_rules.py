@@ -15,7 +15,7 @@ THIRD_PARTY = {
              "python/native", "tests"),
     "toml++/": ("libplan",),
     "simdjson.h": ("libformat",),
-    "nlohmann/": ("apps", "libformat", "libplan", "tests"),
+    "nlohmann/": ("apps", "libformat", "libplan", "libruntime", "tests"),
     "xxhash.h": ("libformat",),
     "zstd.h": ("libformat",),
     "hwloc.h": ("libruntime",),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +26,19 @@ from ._placeholder import make_placeholder
 from ._plan import Plan
 from ._streamed import StreamedBlock, StreamedMerge
 from ._targets import collect_targets
+
+
+_run_numbers = itertools.count(1)
+
+
+def _run_log() -> Path | str:
+    """Where the run log of this model goes: TRASH_PANDA_LOG, with a number from the second on."""
+    path = os.environ.get("TRASH_PANDA_LOG")
+    if not path:
+        return ""
+    number = next(_run_numbers)
+    log = Path(path)
+    return log if number == 1 else log.with_name(f"{log.stem}.{number}{log.suffix}")
 
 
 def assemble(
@@ -65,6 +80,7 @@ def assemble(
         lookahead_bytes=lookahead_bytes,
         tiers=tiers,
         io=os.environ.get("TRASH_PANDA_IO") or "auto",
+        run_log=_run_log(),
     )
     if earlier is not None:
         earlier.remove_hooks()

@@ -108,6 +108,7 @@ class Streamer:
         lookahead_bytes: int | None = None,
         tiers: Sequence[str] | None = None,
         io: str = "auto",
+        run_log: str | os.PathLike[str] = "",
     ) -> Streamer: ...
     @property
     def block_count(self) -> int: ...

@@ -45,6 +45,12 @@ struct StreamOptions {
   /// Bytes of one read, 64 KiB to 64 MiB in steps of 64 KiB: large enough that the drive's setup
   /// cost vanishes, small enough that several are in flight for one block.
   std::uint64_t read_request_bytes = 2 * kMiB;
+  /// Most weight memory that this streamer takes. Without it, all streamers of the process share
+  /// what the machine, or its control group, has.
+  std::optional<std::uint64_t> memory_bytes_max;
+  /// File for a log of what is done when (JSON lines, schemas/run_log.schema.json), replaced if it
+  /// exists; empty: none.
+  std::filesystem::path run_log;
   Logger log = silent_logger();
 };
 
@@ -122,6 +128,8 @@ class Streamer {
   /// @retval kMismatch  A shard's header differs from its checksum, or a base extent (kFull).
   /// @retval kUsage     An option is wrong: tiers, dtypes, how to read.
   /// @retval kDevice    The I/O backend that was asked for is refused.
+  /// @retval kDoesNotFit  A limit of memory would be passed.
+  /// @retval kOutput    The run log can't be written.
   /// @retval kFailed    The system refused memory or threads, or a read failed.
   static Result<Streamer> open(const std::filesystem::path& pack, const StreamOptions& options);
 
@@ -144,6 +152,7 @@ class Streamer {
   /// @retval kCorrupt   The shard has become shorter; reason "truncated".
   /// @retval kFailed    A read failed.
   /// @retval kUsage     More leases are held at once than there are slots, or no such block.
+  /// @retval kDoesNotFit  A limit of memory would be passed by one more expanded block.
   Result<BlockLease> acquire(std::size_t block_index);
   [[nodiscard]] StreamStats stats() const;
 

@@ -1,0 +1,184 @@
+#include "memory_ledger.h"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <unistd.h>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trash_panda/base/printable.h"
+#include "trash_panda/base/units.h"
+#include "trash_panda/plan/hardware.h"
+
+#include "memory_limits.h"
+
+namespace trash_panda::runtime {
+
+namespace {
+
+constexpr std::array<std::string_view, kMemoryUseCount> kUseNames = {"base", "RAM tier", "slots",
+                                                                     "expanded blocks"};
+
+std::string_view use_name(MemoryUse use) {
+  return kUseNames.at(static_cast<std::size_t>(use));
+}
+
+MemoryLimit machine_limit() {
+  plan::Hardware hardware;
+  read_memory_limits("/proc", "/sys/fs/cgroup", hardware);
+  if (hardware.cgroup_limit_bytes) {
+    return {.size_bytes = *hardware.cgroup_limit_bytes,
+            .name = fmt::format("control group {}", printable(hardware.cgroup_path))};
+  }
+  if (hardware.ram_total_bytes == 0) {  // No procfs: the system refuses what it can't give.
+    return {.size_bytes = UINT64_MAX, .name = "the address space"};
+  }
+  return {.size_bytes = hardware.ram_total_bytes, .name = "RAM"};
+}
+
+/// What the system says about memory now: the last word of a process that is killed for it.
+std::string system_memory() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string text;
+  std::string line;
+  while (std::getline(meminfo, line)) {
+    std::istringstream fields(line);
+    std::string key;
+    std::uint64_t kib = 0;
+    fields >> key >> kib;
+    if (key == "MemAvailable:") {
+      text += fmt::format("; {} of RAM available", format_bytes(kib * kKiB));
+    } else if (key == "Committed_AS:") {
+      text += fmt::format(", {} committed", format_bytes(kib * kKiB));
+    }
+  }
+  return text;
+}
+
+Error does_not_fit(MemoryUse use, std::string_view owner, std::uint64_t size_bytes,
+                   const std::string& left) {
+  return Error(ErrorCode::kDoesNotFit,
+               fmt::format("{} of {} take {}, but {}", use_name(use), printable(owner),
+                           format_bytes(size_bytes), left))
+      .with_hint("less lookahead or a plan with a smaller RAM tier (--max-ram) takes less");
+}
+
+}  // namespace
+
+std::shared_ptr<MemoryLedger> MemoryLedger::of_process() {
+  static const auto ledger = std::make_shared<MemoryLedger>(machine_limit());
+  return ledger;
+}
+
+std::uint64_t MemoryLedger::booked_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return booked_bytes_;
+}
+
+std::string MemoryLedger::snapshot() const {
+  const std::lock_guard lock(mutex_);
+  std::string text = fmt::format("weights take {} of {} ({})", format_bytes(booked_bytes_),
+                                 format_bytes(limit_.size_bytes), limit_.name);
+  for (const MemoryAccount* account : accounts_) {
+    std::string_view separator = ": ";
+    for (std::size_t use = 0; use < kMemoryUseCount; ++use) {
+      if (account->bytes_by_use_.at(use) > 0) {
+        text += separator == ": " ? fmt::format("; {}", printable(account->owner_)) : "";
+        text += fmt::format("{}{} {}", separator, kUseNames.at(use),
+                            format_bytes(account->bytes_by_use_.at(use)));
+        separator = ", ";
+      }
+    }
+  }
+  return text + system_memory();
+}
+
+MemoryAccount::MemoryAccount(std::shared_ptr<MemoryLedger> ledger, std::string owner,
+                             std::optional<std::uint64_t> size_bytes_max)
+    : ledger_(std::move(ledger)), owner_(std::move(owner)), size_bytes_max_(size_bytes_max) {
+  const std::lock_guard lock(ledger_->mutex_);
+  ledger_->accounts_.push_back(this);
+}
+
+MemoryAccount::~MemoryAccount() {
+  const std::lock_guard lock(ledger_->mutex_);
+  std::erase(ledger_->accounts_, this);
+}
+
+Result<BookedBuffer> MemoryAccount::take(MemoryUse use, std::uint64_t size_bytes) {
+  if (size_bytes == 0) {
+    return BookedBuffer();
+  }
+  const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  TP_ASSIGN_OR_RETURN(const std::uint64_t taken_bytes, round_up(size_bytes, page_bytes));
+  TP_RETURN_IF_ERROR(book(use, taken_bytes));
+  Result<AlignedBuffer> memory = AlignedBuffer::create(taken_bytes);
+  if (!memory) {
+    give_back(use, taken_bytes);
+    return std::unexpected(std::move(memory).error());
+  }
+  return BookedBuffer(shared_from_this(), use, *std::move(memory));
+}
+
+Result<void> MemoryAccount::book(MemoryUse use, std::uint64_t size_bytes) {
+  const std::lock_guard lock(ledger_->mutex_);
+  if (size_bytes_max_ && size_bytes > *size_bytes_max_ - std::min(*size_bytes_max_, now_bytes_)) {
+    return std::unexpected(
+        does_not_fit(use, owner_, size_bytes,
+                     fmt::format("{} of its limit of {} are taken", format_bytes(now_bytes_),
+                                 format_bytes(*size_bytes_max_))));
+  }
+  const MemoryLimit& limit = ledger_->limit_;
+  if (size_bytes > limit.size_bytes - std::min(limit.size_bytes, ledger_->booked_bytes_)) {
+    return std::unexpected(does_not_fit(
+        use, owner_, size_bytes,
+        fmt::format("weights already take {} of {} ({})", format_bytes(ledger_->booked_bytes_),
+                    format_bytes(limit.size_bytes), limit.name)));
+  }
+  ledger_->booked_bytes_ += size_bytes;
+  bytes_by_use_.at(static_cast<std::size_t>(use)) += size_bytes;
+  now_bytes_ += size_bytes;
+  max_bytes_ = std::max(max_bytes_, now_bytes_);
+  return {};
+}
+
+void MemoryAccount::give_back(MemoryUse use, std::uint64_t size_bytes) {
+  const std::lock_guard lock(ledger_->mutex_);
+  TP_ASSERT(size_bytes <= bytes_by_use_.at(static_cast<std::size_t>(use)));
+  ledger_->booked_bytes_ -= size_bytes;
+  bytes_by_use_.at(static_cast<std::size_t>(use)) -= size_bytes;
+  now_bytes_ -= size_bytes;
+}
+
+std::uint64_t MemoryAccount::now_bytes() const {
+  const std::lock_guard lock(ledger_->mutex_);
+  return now_bytes_;
+}
+
+std::uint64_t MemoryAccount::max_bytes() const {
+  const std::lock_guard lock(ledger_->mutex_);
+  return max_bytes_;
+}
+
+BookedBuffer::BookedBuffer(BookedBuffer&& other) noexcept
+    : account_(std::move(other.account_)), use_(other.use_), memory_(std::move(other.memory_)) {}
+
+BookedBuffer& BookedBuffer::operator=(BookedBuffer&& other) noexcept {
+  std::swap(account_, other.account_);
+  std::swap(use_, other.use_);
+  std::swap(memory_, other.memory_);
+  return *this;
+}
+
+BookedBuffer::~BookedBuffer() {
+  if (account_ != nullptr) {
+    const std::uint64_t size_bytes = memory_.size_bytes();
+    memory_ = AlignedBuffer();  // Given back before the books say so.
+    account_->give_back(use_, size_bytes);
+  }
+}
+
+}  // namespace trash_panda::runtime

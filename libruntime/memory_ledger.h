@@ -1,0 +1,114 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trash_panda/base/aligned_buffer.h"
+#include "trash_panda/base/error.h"
+
+namespace trash_panda::runtime {
+
+/// What weight memory is for.
+enum class MemoryUse { kBase, kRamTier, kSlots, kExpanded };
+inline constexpr std::size_t kMemoryUseCount = 4;
+
+struct MemoryLimit {
+  std::uint64_t size_bytes = 0;
+  std::string name;  ///< For messages: "RAM", "control group /app".
+};
+
+class MemoryAccount;
+
+/// All weight memory of a process, booked before it is taken, so that several models share one
+/// limit and a refusal comes as an error with numbers instead of a killed process.
+///
+/// Thread-safe, and so are its accounts.
+class MemoryLedger {
+ public:
+  explicit MemoryLedger(MemoryLimit limit) : limit_(std::move(limit)) {}
+  /// The one that all models of this process share. Its limit is the tighter of RAM and control
+  /// group when it is first asked for.
+  static std::shared_ptr<MemoryLedger> of_process();
+
+  [[nodiscard]] std::uint64_t booked_bytes() const;
+  /// One line for a log: what is booked, of what, by whom for what, and what the system has left.
+  [[nodiscard]] std::string snapshot() const;
+
+ private:
+  friend class MemoryAccount;
+
+  mutable std::mutex mutex_;
+  const MemoryLimit limit_;
+  std::uint64_t booked_bytes_ = 0;
+  std::vector<const MemoryAccount*> accounts_;
+};
+
+/// Memory that is booked, and given back when this ends. Page-aligned, as AlignedBuffer.
+class BookedBuffer {
+ public:
+  BookedBuffer() = default;
+  BookedBuffer(BookedBuffer&& other) noexcept;
+  BookedBuffer& operator=(BookedBuffer&& other) noexcept;
+  BookedBuffer(const BookedBuffer&) = delete;
+  BookedBuffer& operator=(const BookedBuffer&) = delete;
+  ~BookedBuffer();
+
+  [[nodiscard]] std::uint64_t size_bytes() const { return memory_.size_bytes(); }
+  [[nodiscard]] std::span<std::byte> span() const { return memory_.span(); }
+
+ private:
+  friend class MemoryAccount;
+  BookedBuffer(std::shared_ptr<MemoryAccount> account, MemoryUse use, AlignedBuffer memory)
+      : account_(std::move(account)), use_(use), memory_(std::move(memory)) {}
+
+  std::shared_ptr<MemoryAccount> account_;
+  MemoryUse use_ = MemoryUse::kBase;
+  AlignedBuffer memory_;
+};
+
+/// One model's part of a ledger.
+class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
+ public:
+  /// @param owner           For messages: the pack.
+  /// @param size_bytes_max  Of this model; nothing: only the ledger's limit counts.
+  MemoryAccount(std::shared_ptr<MemoryLedger> ledger, std::string owner,
+                std::optional<std::uint64_t> size_bytes_max);
+  MemoryAccount(const MemoryAccount&) = delete;
+  MemoryAccount& operator=(const MemoryAccount&) = delete;
+  /// All its buffers have ended, as they share it.
+  ~MemoryAccount();
+
+  /// Books memory and takes it. 0 bytes give an empty buffer.
+  ///
+  /// @param size_bytes  Rounded up to whole pages.
+  /// @retval kDoesNotFit  A limit would be passed; the message has the numbers.
+  /// @retval kFailed      The system refused the memory.
+  Result<BookedBuffer> take(MemoryUse use, std::uint64_t size_bytes);
+  [[nodiscard]] std::uint64_t now_bytes() const;
+  /// The most that was ever booked.
+  [[nodiscard]] std::uint64_t max_bytes() const;
+
+ private:
+  friend class MemoryLedger;
+  friend class BookedBuffer;
+
+  Result<void> book(MemoryUse use, std::uint64_t size_bytes);
+  void give_back(MemoryUse use, std::uint64_t size_bytes);
+
+  const std::shared_ptr<MemoryLedger> ledger_;
+  const std::string owner_;
+  const std::optional<std::uint64_t> size_bytes_max_;
+  // Guarded by the ledger's mutex.
+  std::array<std::uint64_t, kMemoryUseCount> bytes_by_use_ = {};
+  std::uint64_t now_bytes_ = 0;
+  std::uint64_t max_bytes_ = 0;
+};
+
+}  // namespace trash_panda::runtime
