@@ -61,7 +61,6 @@ Result<void> write_checkpoint(const std::filesystem::path& path, const Synthetic
 
 format::PackLayout all_on_disk(const format::WeightTable& weights, std::uint64_t block_count) {
   format::PackLayout layout;
-  layout.extents.push_back({.name = "base", .tier = format::Tier::kBase, .weights = {}});
   for (std::uint64_t block = 0; block < block_count; ++block) {
     layout.extents.push_back(
         {.name = fmt::format("layers.{}", block), .tier = format::Tier::kDisk, .weights = {}});
@@ -69,7 +68,7 @@ format::PackLayout all_on_disk(const format::WeightTable& weights, std::uint64_t
   for (std::size_t at = 0; at < weights.weights.size(); ++at) {
     const std::size_t block =
         std::stoul(std::string(weights.weights[at].name.substr(7)));  // "layers.N."
-    layout.extents[1 + block].weights.push_back(at);
+    layout.extents[block].weights.push_back(at);
   }
   layout.plan_toml = plan::write_plan_toml(plan::Plan());
   return layout;

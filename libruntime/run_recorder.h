@@ -37,7 +37,7 @@ struct RunSpan {
 struct RunPass {
   std::uint64_t pass;
   RunClock::time_point begin;  ///< Its first block was asked for.
-  RunClock::time_point end;    ///< The first block of the next was, or streaming ended.
+  RunClock::time_point end;    ///< Its last block was given back.
   std::uint64_t read_bytes_ram;
   std::uint64_t read_bytes_disk;
 };

@@ -7,6 +7,7 @@ import json
 import random
 from pathlib import Path
 
+import jsonschema
 import pytest
 import torch
 from torch import nn
@@ -16,6 +17,9 @@ from conftest import PackFactory, write_tiers
 from models import Tower, assert_bit_equal, build, on_meta, tokens
 
 BLOCK_COUNT = 24
+RUN_LOG_SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "schemas" / "run_log.schema.json").read_text()
+)
 
 
 def alternating(seed: int) -> list[str]:
@@ -166,6 +170,8 @@ def test_environment_names_a_run_log_for_each_model(
             model(tokens())
     for name in ("run.jsonl", "run.2.jsonl"):
         records = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        for record in records:
+            jsonschema.validate(record, RUN_LOG_SCHEMA)
         assert records[0]["pack"] == str(pack)
         assert [r["pass"] for r in records if r["type"] == "pass"] == [1, 2]
         assert sum(r["type"] == "block" for r in records) == 2 * BLOCK_COUNT
