@@ -17,6 +17,7 @@
 #include "trash_panda/format/checkpoint.h"
 #include "trash_panda/format/weights.h"
 #include "trash_panda/plan/block_groups.h"
+#include "trash_panda/plan/explanation.h"
 #include "trash_panda/plan/hardware_json.h"
 #include "trash_panda/plan/pack_layout.h"
 #include "trash_panda/plan/plan_toml.h"
@@ -35,8 +36,7 @@ nb::str plan_str(std::string_view text) {
   return nb::str(text.data(), text.size());
 }
 
-nb::dict block_dict(const plan::PlannedBlock& block, const plan::Plan& plan) {
-  const plan::BlockCost cost = plan::block_cost(block, plan.rates, plan.uses_vram());
+nb::dict block_dict(const plan::PlannedBlock& block) {
   nb::dict result;
   result["name"] = plan_str(block.name);
   result["tier"] = plan_str(format::tier_name(block.tier));
@@ -44,10 +44,6 @@ nb::dict block_dict(const plan::PlannedBlock& block, const plan::Plan& plan) {
   result["extent_bytes"] = block.extent_bytes;
   result["expanded_bytes"] = block.expanded_bytes;
   result["form"] = plan_str(plan::storage_form_name(block.form));
-  result["read_s"] = cost.read_s;
-  result["decode_s"] = cost.decode_s;
-  result["copy_s"] = cost.copy_s;
-  result["compute_s"] = cost.compute_s;
   return result;
 }
 
@@ -68,7 +64,7 @@ nb::dict parse_plan(const std::string& text, const std::string& where) {
   const plan::Plan plan = unwrap(plan::parse_plan_toml(text, where));
   nb::list blocks;
   for (const plan::PlannedBlock& block : plan.blocks) {
-    blocks.append(block_dict(block, plan));
+    blocks.append(block_dict(block));
   }
   nb::dict result;
   result["model_path"] = plan_str(plan.model_path);
@@ -106,7 +102,41 @@ std::string retier_plan(const std::string& text, const std::string& where,
   keep(plan.demote_gpu, plan::Tier::kGpu);
   keep(plan.demote_ram, plan::Tier::kRam);
   plan.predicted = plan::predict(plan);
-  return plan::write_plan_toml(plan);
+  return plan::rewrite_plan_toml(plan, text);
+}
+
+nb::dict move_dict(const plan::TierMove& move) {
+  nb::dict result;
+  result["tier"] = plan_str(format::tier_name(move.tier));
+  result["pass_s"] = move.pass_s ? nb::object(nb::float_(*move.pass_s)) : nb::none();
+  result["ram_used_bytes"] = move.ram_used_bytes;
+  result["vram_used_bytes"] = move.vram_used_bytes;
+  result["fits"] = move.fits;
+  return result;
+}
+
+nb::dict explain_block(const std::string& text, const std::string& where, std::size_t index) {
+  const plan::Plan plan = unwrap(plan::parse_plan_toml(text, where));
+  if (index >= plan.blocks.size()) {
+    throw NativeError(Error(ErrorCode::kUsage, "no block " + std::to_string(index) + ": plan " +
+                                                   where + " has " +
+                                                   std::to_string(plan.blocks.size())));
+  }
+  const plan::BlockExplanation explanation = plan::explain_blocks(plan, {&index, 1}).front();
+  nb::list moves;
+  for (const plan::TierMove& move : explanation.moves) {
+    moves.append(move_dict(move));
+  }
+  nb::dict result;
+  result["reason"] = plan_str(plan::tier_reason_name(explanation.reason));
+  result["read_s"] = explanation.cost.read_s;
+  result["decode_s"] = explanation.cost.decode_s;
+  result["copy_s"] = explanation.cost.copy_s;
+  result["compute_s"] = explanation.cost.compute_s;
+  result["stall_s"] = explanation.stall_s;
+  result["stalled_by"] = plan_str(plan::channel_name(explanation.stalled_by));
+  result["moves"] = moves;
+  return result;
 }
 
 // The numbered prefixes of a plan's blocks, to find the same blocks again.
@@ -190,6 +220,7 @@ nb::list find_blocks(const std::vector<NamedTensor>& tensors,
 void bind_plan(nb::module_& module) {
   module.def("parse_plan", &parse_plan, nb::arg("text"), nb::arg("where"));
   module.def("retier_plan", &retier_plan, nb::arg("text"), nb::arg("where"), nb::arg("tiers"));
+  module.def("explain_block", &explain_block, nb::arg("text"), nb::arg("where"), nb::arg("index"));
   module.def("check_plan", &check_plan, nb::arg("text"), nb::arg("where"), nb::arg("checkpoint"));
   module.def("find_blocks", &find_blocks, nb::arg("tensors"), nb::arg("groups"));
   module.def("probe_hardware", [] {

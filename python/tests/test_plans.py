@@ -162,10 +162,13 @@ def test_assigning_an_unknown_block_moves_none(checkpoint: Path, wrong: dict[str
     assert made.disk == ()
 
 
-def test_an_unchanged_plan_keeps_its_comments(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_plan_keeps_its_comments(checkpoint: Path, tmp_path: Path) -> None:
     made = plan(None, checkpoint)
     text = "# mine\n" + made.to_toml()
     assert Plan.from_toml(text).to_toml() == text
+    moved = Plan.from_toml(text).assign(Tier.DISK, indices=[0]).to_toml()
+    assert "# mine" in moved
+    assert Plan.from_toml(moved).disk == (layer(0),)
 
 
 def test_a_plan_for_another_checkpoint_is_stale(checkpoint: Path, packs: PackFactory) -> None:
@@ -187,8 +190,13 @@ def test_explains_a_block_and_predicts_a_pass(checkpoint: Path) -> None:
     made = plan(None, checkpoint, hardware=machine)
     made.assign(Tier.DISK, indices=range(LAYERS))
     told = made.explain(2)
-    assert told.startswith("layers.2. waits in disk: 66.6 kB stored, 33.3 kB expanded")
+    assert told == made.explain(2 - LAYERS)
+    assert told.startswith("layers.2. waits on disk (changed by hand): 66.6 kB stored, 33.3 kB")
     assert "66.6 ms to read" in told
+    assert "the pass waits" in told
+    assert "in RAM a pass would take" in told
+    with pytest.raises(trash_panda.PlanError, match="no block 8"):
+        made.explain(LAYERS)
     predicted = made.predicted
     assert predicted is not None
     assert predicted.limiting == "disk"

@@ -37,9 +37,10 @@ from ._load import load
 from ._load_report import LoadReport
 from ._native import __version__
 from ._offloaded import Offloaded
-from ._plan import BlockPlan, Plan, Prediction, Tier
+from ._plan import Plan, Prediction
 from ._planning import plan
 from ._stages import ReleaseReport, measure_activation_vram, release, stage
+from ._tiers import BlockPlan, Tier
 from ._units import module_nbytes, parse_bytes, parse_dtype
 
 if TYPE_CHECKING:

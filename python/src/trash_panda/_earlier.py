@@ -15,8 +15,9 @@ from ._load import load
 from ._load_report import LoadReport, make_report
 from ._offloaded import Offloaded
 from ._packing import default_pack, ensure_pack
-from ._plan import Plan, Tier, check_storage_dtype, place_by_prefix
+from ._plan import Plan, check_storage_dtype, place_by_prefix
 from ._planning import plan as make_plan
+from ._tiers import Tier
 from ._torch import require_torch
 
 if TYPE_CHECKING:

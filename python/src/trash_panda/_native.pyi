@@ -33,10 +33,6 @@ class PlannedBlock(TypedDict):
     extent_bytes: int
     expanded_bytes: int
     form: str
-    read_s: float
-    decode_s: float
-    copy_s: float
-    compute_s: float
 
 class Prediction(TypedDict):
     pass_s: float
@@ -60,6 +56,23 @@ class Plan(TypedDict):
     fits: bool
     predicted: Prediction | None
     blocks: list[PlannedBlock]
+
+class TierMove(TypedDict):
+    tier: str
+    pass_s: float | None
+    ram_used_bytes: int
+    vram_used_bytes: int
+    fits: bool
+
+class BlockExplanation(TypedDict):
+    reason: str
+    read_s: float
+    decode_s: float
+    copy_s: float
+    compute_s: float
+    stall_s: float
+    stalled_by: str
+    moves: list[TierMove]
 
 class Checkpoint(TypedDict):
     path: str
@@ -123,6 +136,7 @@ class Streamer:
 def read_manifest(pack: str | os.PathLike[str]) -> Manifest: ...
 def parse_plan(text: str, where: str) -> Plan: ...
 def retier_plan(text: str, where: str, tiers: Sequence[str]) -> str: ...
+def explain_block(text: str, where: str, index: int) -> BlockExplanation: ...
 def check_plan(text: str, where: str, checkpoint: str | os.PathLike[str]) -> None: ...
 def read_checkpoint(checkpoint: str | os.PathLike[str]) -> Checkpoint: ...
 def find_blocks(

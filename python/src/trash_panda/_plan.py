@@ -5,34 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._errors import CheckpointError, PlanError
+from ._explanation import explanation
+from ._tiers import BlockPlan, Tier
 from ._units import format_bytes, parse_dtype
 
 if TYPE_CHECKING:
     import torch
-
-
-class Tier(str, Enum):
-    """Where a block waits between its uses."""
-
-    GPU = "gpu"
-    RAM = "ram"
-    DISK = "disk"
-
-
-@dataclass
-class BlockPlan:
-    """One block. Sizes are in bytes; 0: not known."""
-
-    prefix: str  # With a final dot: "blocks.3.".
-    tier: Tier = Tier.RAM
-    stored_bytes: int = 0  # As it waits.
-    expanded_bytes: int = 0  # In the compute dtype.
 
 
 @dataclass(frozen=True)
@@ -212,20 +195,16 @@ class Plan:
         _native.check_plan(self.to_toml(), "plan", Path(checkpoint))
 
     def explain(self, index: int) -> str:
-        """What a block costs in each pass, in one line."""
-        block = self.blocks[index]
-        raw = _parse(self.to_toml(), "plan")["blocks"][index]
-        steps = {
-            "to read": raw["read_s"],
-            "to decode": raw["decode_s"],
-            "to copy": raw["copy_s"],
-            "to expand and compute": raw["compute_s"],
-        }
-        costs = [f"{seconds * 1000:.3g} ms {what}" for what, seconds in steps.items() if seconds]
-        return (
-            f"{block.prefix} waits in {block.tier.value}: {format_bytes(block.stored_bytes)} "
-            f"stored, {format_bytes(block.expanded_bytes)} expanded; each pass takes "
-            + (", ".join(costs) or "no time that is known")
+        """Why a block waits where it does, what it costs in each pass, and what others would.
+
+        Negative indexes count from the end. Raises PlanError for a plan by hand, and where there
+        is no such block.
+        """
+        if not -len(self.blocks) <= index < len(self.blocks):
+            raise PlanError(f"there is no block {index}: the plan has {len(self.blocks)}")
+        number = index % len(self.blocks)
+        return explanation(
+            self.blocks[number], _native.explain_block(self.to_toml(), "plan", number)
         )
 
     def summary(self) -> str:

@@ -12,8 +12,9 @@ from . import _native
 from ._block_groups import BlockGroup
 from ._errors import UnsupportedFormatError
 from ._hardware import Hardware
-from ._plan import Plan, Tier, check_storage_dtype
+from ._plan import Plan, check_storage_dtype
 from ._program import run_program
+from ._tiers import Tier
 from ._units import parse_bytes
 
 if TYPE_CHECKING:
