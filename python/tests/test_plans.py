@@ -13,6 +13,7 @@ import trash_panda
 from conftest import PackFactory, run_cli
 from models import Tower, build, on_meta
 from trash_panda import BlockPlan, Hardware, Plan, Tier, plan
+from trash_panda._native import parse_plan
 
 LAYERS = 8
 GPU = Hardware(
@@ -94,14 +95,30 @@ def test_what_the_model_lacks_is_warned_of(checkpoint: Path) -> None:
     assert plan(model, checkpoint, skip_prefixes=["extra."]).warnings == []
 
 
+def test_a_context_takes_memory(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=128,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "llama")
+    plans = [plan(None, tmp_path / "llama", context=tokens) for tokens in (None, 1000)]
+    used = [parse_plan(each.to_toml(), "plan")["ram_used_bytes"] for each in plans]
+    # Keys and values of every layer, in bf16.
+    assert used[1] - used[0] == 4 * 2 * 64 * 1000 * 2
+
+
 @pytest.mark.parametrize(
     ("options", "error", "told"),
     [
         ({"storage_dtype": "fp8"}, trash_panda.UnsupportedFormatError, "storage_dtype"),
-        ({"context": 4096}, trash_panda.UnsupportedFormatError, "context="),
         ({"compute_dtype": "int4"}, ValueError, "compute_dtype is 'int4'"),
         ({"max_ram": "much"}, ValueError, "much"),
         ({"placement": "best"}, trash_panda.TrashPandaError, "best"),
+        ({"profile": "absent.jsonl"}, trash_panda.TrashPandaError, "absent"),
         ({"groups": ["none"]}, trash_panda.TrashPandaError, "none"),
     ],
 )

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._block_groups import BlockGroup
-from ._errors import UnsupportedFormatError
 from ._hardware import Hardware
 from ._plan import Plan, check_storage_dtype
 from ._program import run_program
@@ -68,15 +67,14 @@ def plan(
     :param spread_disk: False: blocks on disk are the last ones, instead of spread between others.
     :param hardware: another machine, by detect_hardware() or by hand; `hw`: by a file of hwreport.
     :param groups: containers whose numbered children are the blocks; default: searched.
+    :param profile: the log of a run, by which blocks' times are known.
+    :param context: tokens that a KV cache beside the weights is to hold.
     :param placement: "cost", or "greedy" as the earlier library placed blocks.
     :param key_map, skip_prefixes: as those of stream_load(), for comparing with the model.
     :raises DoesNotFitError: a budget can't be met; PlanError: a setting is wrong.
     :raises CheckpointError: the checkpoint is missing or damaged.
     """
     check_storage_dtype(storage_dtype)
-    for name, value in (("profile", profile), ("context", context)):
-        if value is not None:
-            raise UnsupportedFormatError(f"{name}= is not planned with yet; leave it out")
     from ._dtypes import compute_dtype_name, plan_dtype_name
 
     options: dict[str, Any] = {
@@ -90,6 +88,8 @@ def plan(
         "--lookahead": lookahead,
         "--placement": placement,
         "--hw": hw,
+        "--profile": profile,
+        "--context": context,
         "--gpu": _gpu_index(device),
     }
     command: list[str | Path] = ["plan", Path(checkpoint)]
