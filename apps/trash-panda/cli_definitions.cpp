@@ -57,6 +57,22 @@ void define_inspect(CommandDefinition& command, InspectOptions& options) {
       .example("trash-panda inspect --json org/name | jq .groups", "for a script");
 }
 
+void define_report(CommandDefinition& command, ReportOptions& options) {
+  command
+      .describe(
+          "Shows where the time of a run went: what each pass read, waited for, expanded and "
+          "computed. Python writes the log when TRASH_PANDA_LOG=RUN.jsonl is set before loading.")
+      .positional("RUN", options.run, "a run log")
+      .value("--to", "FORM", options.to,
+             "summary (default), or perfetto: a trace for ui.perfetto.dev or chrome://tracing")
+      .choices({"summary", "perfetto"})
+      .value("-o,--output", "FILE", options.output, "write it to FILE; - for stdout (default)")
+      .flag("-f,--force", options.force, "replace FILE if it exists")
+      .example("trash-panda report run.jsonl", "what did the passes wait for?")
+      .example("trash-panda report run.jsonl --to perfetto -o run.trace.json",
+               "each read, wait and computation on a time line");
+}
+
 void define_repack(CommandDefinition& command, RepackOptions& options) {
   command
       .describe(
@@ -139,6 +155,7 @@ CommandLine::CommandLine() : parser_(std::make_unique<Parser>()) {
   add("verify", "compare a pack with its checksums", define_verify, invocation_.verify);
   add("hwreport", "measure this machine, for plans and bug reports", define_hwreport,
       invocation_.hwreport);
+  add("report", "show where the time of a run went", define_report, invocation_.report);
   const auto define_completion = [](CommandDefinition& command, CompletionOptions& options) {
     command.describe("Prints a completion script for a shell.")
         .positional("SHELL", options.shell, "bash, zsh or fish")

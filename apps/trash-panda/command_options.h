@@ -109,6 +109,13 @@ struct HwreportOptions {
   Setting compare;
 };
 
+struct ReportOptions {
+  Setting run;
+  Setting to;
+  Setting output;
+  bool force = false;
+};
+
 struct HelpOptions {
   Setting command;
 };
@@ -129,6 +136,7 @@ struct Invocation {
   RepackOptions repack;
   VerifyOptions verify;
   HwreportOptions hwreport;
+  ReportOptions report;
   HelpOptions help;
   CompletionOptions completion;
 };

@@ -23,6 +23,8 @@ Result<void> run_repack(const RepackOptions& options, Console& console);
 Result<void> run_verify(const VerifyOptions& options, Console& console);
 /// Succeeds without GPU, driver or permission: the report says what is missing.
 Result<void> run_hwreport(const HwreportOptions& options, Console& console);
+/// @retval kCorrupt  It is no run log.
+Result<void> run_report(const ReportOptions& options, Console& console);
 Result<void> run_version(Console& console);
 /// @retval kUsage  No such command.
 Result<void> run_help(const HelpOptions& options, const CommandDescriptions& commands,

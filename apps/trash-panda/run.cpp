@@ -49,6 +49,9 @@ Result<void> run_plain_command(const Invocation& invocation, const CommandDescri
   if (command == "hwreport") {
     return run_hwreport(invocation.hwreport, console);
   }
+  if (command == "report") {
+    return run_report(invocation.report, console);
+  }
   if (command == "version") {
     return run_version(console);
   }

@@ -126,6 +126,27 @@ def test_a_plan_file_keeps_to_its_schema(model: Path, tmp_path: Path) -> None:
         validator("plan-file").validate(plan)
 
 
+def test_report_keeps_to_its_schema(tmp_path: Path) -> None:
+    records: list[dict[str, Any]] = [
+        {"type": "run", "schema": "trash-panda/run-log/1", "pack": "a.panda", "io": "pread x4"},
+        {
+            "type": "pass",
+            "pass": 1,
+            "begin_s": 0,
+            "end_s": 1.5,
+            "read_bytes_ram": 0,
+            "read_bytes_disk": 9,
+        },
+    ]
+    log = tmp_path / "run.jsonl"
+    log.write_text("".join(json.dumps(record) + "\n" for record in records))
+    for record in records:
+        validator("run_log").validate(record)
+    exit_code, document = run_json("report", log)
+    assert exit_code == 0, document
+    validator("report").validate(document)
+
+
 def test_a_pipeline_keeps_to_the_schema_of_inspect(pipeline: Path) -> None:
     exit_code, document = run_json("inspect", pipeline)
     assert exit_code == 0, document
