@@ -32,18 +32,26 @@ DirectAlignment query_alignment(int fd) {
   return kCautiousAlignment;
 }
 
+int open_for_reading(const std::filesystem::path& path, int flags) {
+  int fd = -1;
+  do {
+    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+  } while (fd < 0 && errno == EINTR);  // As network filesystems may end it.
+  return fd;
+}
+
 }  // namespace
 
 Result<File> File::open(const std::filesystem::path& path, ReadMode mode) {
   File file;
   file.path_ = path;
   if (mode == ReadMode::kDirect) {
-    file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
+    file.fd_ = open_for_reading(path, O_DIRECT);
     file.mode_ = ReadMode::kDirect;
   }
   if (file.fd_ < 0) {
     // O_NONBLOCK: opening a FIFO by mistake must not hang; it means nothing for a regular file.
-    file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    file.fd_ = open_for_reading(path, O_NONBLOCK);
     file.mode_ = ReadMode::kBuffered;
   }
   if (file.fd_ < 0) {

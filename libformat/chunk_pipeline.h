@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "trash_panda/base/error.h"
 #include "trash_panda/base/progress.h"
@@ -21,17 +22,19 @@ struct ChunkPipelineOptions {
 /// @return The chunk's bytes, which may lie anywhere inside `buffer`.
 using ChunkFill = std::function<Result<std::span<const std::byte>>(std::size_t chunk_index,
                                                                    std::span<std::byte> buffer)>;
-/// Consumes a chunk; called in order, from the calling thread.
+/// Works on a chunk; called in order, from one thread.
 using ChunkUse =
     std::function<Result<void>(std::size_t chunk_index, std::span<const std::byte> bytes)>;
 
-/// Reads ahead on threads while the calling thread works through what was read, in order: so that
-/// a drive never waits for a checksum, nor a checksum for more than the drive.
+/// Reads ahead on threads while others work through what was read, in order: so that a drive never
+/// waits for a checksum, nor a checksum for more than the drive.
 ///
-/// Ends at the first error in chunk order, after the threads have finished what they were doing.
+/// Every chunk goes through all `stages`, one after the other. The last one runs on the calling
+/// thread, those before it each on a thread of its own. Ends at the first error in chunk order,
+/// after the threads have finished what they were doing.
 ///
 /// @retval kInterrupted  `options.stop` was set; looked at before each chunk.
 Result<void> run_chunk_pipeline(std::size_t chunk_count, const ChunkPipelineOptions& options,
-                                const ChunkFill& fill, const ChunkUse& use);
+                                const ChunkFill& fill, const std::vector<ChunkUse>& stages);
 
 }  // namespace trash_panda::format

@@ -1,49 +1,24 @@
 #include "extent_source.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include <fmt/format.h>
 
 #include "trash_panda/base/file.h"
-
-#include "bulk_reader.h"
+#include "trash_panda/format/exponent_code.h"
 
 namespace trash_panda::format {
 
 namespace {
 
-/// Tensors from this size on are read apart, past the page cache; smaller ones together and
-/// buffered, where the system's read-ahead makes up for their number.
-constexpr std::uint64_t kReadApartBytes = 1'048'576;
+/// Runs from this size on are read past the page cache; smaller ones buffered, where the system's
+/// read-ahead makes up for their number.
+constexpr std::uint64_t kReadDirectBytes = 1'048'576;
 
 std::uint64_t end_of(const PackedTensor& tensor) {
   return tensor.offset_bytes + tensor.size_bytes;
 }
-
-/// Collects the chunks of one extent, front to back.
-class ChunkCutter {
- public:
-  ChunkCutter(std::size_t extent_index, std::vector<PackChunk>& chunks)
-      : extent_index_(extent_index), chunks_(chunks) {}
-
-  [[nodiscard]] std::uint64_t begin_bytes() const { return begin_bytes_; }
-
-  /// Ends the current chunk at `end_bytes`; in several pieces where it would be too long.
-  void cut_at(std::uint64_t end_bytes) {
-    while (begin_bytes_ < end_bytes) {
-      const std::uint64_t next_bytes =
-          begin_bytes_ + std::min(end_bytes - begin_bytes_, PackChunk::kBytesMax);
-      chunks_.push_back(
-          {.extent_index = extent_index_, .begin_bytes = begin_bytes_, .end_bytes = next_bytes});
-      begin_bytes_ = next_bytes;
-    }
-  }
-
- private:
-  std::size_t extent_index_;
-  std::vector<PackChunk>& chunks_;
-  std::uint64_t begin_bytes_ = 0;
-};
 
 }  // namespace
 
@@ -61,38 +36,43 @@ ExtentSource::ExtentSource(const Checkpoint& checkpoint, const WeightTable& weig
   }
 }
 
-bool ExtentSource::is_read_apart(std::size_t extent_index, std::size_t tensor_index) const {
-  const Origin& origin = origins_[extent_index][tensor_index];
-  if (origin.is_scale) {
-    return false;
-  }
-  const std::size_t stored = weights_.weights[origin.weight_index].tensor_index;
-  // With strides its bytes are no run of the file.
-  return checkpoint_.tensors()[stored].strides.empty() &&
-         manifest_.extents[extent_index].tensors[tensor_index].size_bytes >= kReadApartBytes;
-}
-
-std::vector<PackChunk> ExtentSource::chunks(std::uint32_t shard_index) const {
-  std::vector<PackChunk> chunks;
-  for (std::size_t e = 0; e < manifest_.extents.size(); ++e) {
-    const PackedExtent& extent = manifest_.extents[e];
-    if (extent.shard_index != shard_index) {
-      continue;
+void ExtentSource::add_chunks(std::size_t extent_index, std::vector<PackChunk>& chunks) const {
+  const PackedExtent& extent = manifest_.extents[extent_index];
+  const std::size_t first_chunk = chunks.size();
+  const auto add_span = [&](PackChunk span) {
+    span.extent_index = extent_index;
+    span.begins_span = true;
+    const std::uint64_t span_end_bytes = span.end_bytes;
+    // One at least: tensors without elements have their places, too.
+    while (!span.ends_span) {
+      span.end_bytes =
+          span.begin_bytes + std::min(span_end_bytes - span.begin_bytes, PackChunk::kBytesMax);
+      span.ends_span = span.end_bytes == span_end_bytes;
+      chunks.push_back(span);
+      span.begin_bytes = span.end_bytes;
+      span.begins_span = false;
     }
-    ChunkCutter cutter(e, chunks);
-    for (std::size_t t = 0; t < extent.tensors.size(); ++t) {
-      const PackedTensor& tensor = extent.tensors[t];
-      const bool is_apart = is_read_apart(e, t);
-      if (is_apart || end_of(tensor) - cutter.begin_bytes() > PackChunk::kBytesMax) {
-        cutter.cut_at(tensor.offset_bytes);
+  };
+  const std::vector<PackedTensor>& tensors = extent.tensors;
+  if (extent.codec == kCodecRaw) {
+    add_span({.begin_bytes = 0, .end_bytes = extent.raw_bytes, .tensor_count = tensors.size()});
+  } else {
+    for (std::size_t t = 0; t < tensors.size();) {
+      const bool is_coded = tensors[t].coding != TensorCoding::kRaw;
+      std::size_t end = t + 1;
+      while (!is_coded && end < tensors.size() && tensors[end].coding == TensorCoding::kRaw) {
+        ++end;
       }
-      if (is_apart) {
-        cutter.cut_at(end_of(tensor));
-      }
+      add_span({.begin_bytes = tensors[t].offset_bytes,
+                .end_bytes = end_of(tensors[end - 1]),
+                .first_tensor = t,
+                .tensor_count = end - t,
+                .is_coded = is_coded});
+      t = end;
     }
-    cutter.cut_at(extent.stored_bytes);
   }
-  return chunks;
+  chunks[first_chunk].begins_extent = true;
+  chunks.back().ends_extent = true;
 }
 
 std::size_t ExtentSource::first_tensor(const PackChunk& chunk) const {
@@ -104,44 +84,70 @@ std::size_t ExtentSource::first_tensor(const PackChunk& chunk) const {
 
 Result<std::span<const std::byte>> ExtentSource::fill(const PackChunk& chunk,
                                                       std::span<std::byte> buffer) const {
-  const std::vector<PackedTensor>& tensors = manifest_.extents[chunk.extent_index].tensors;
-  const std::uint64_t size_bytes = chunk.end_bytes - chunk.begin_bytes;
-  const std::size_t first = first_tensor(chunk);
-  if (first < tensors.size() && is_read_apart(chunk.extent_index, first) &&
-      tensors[first].offset_bytes <= chunk.begin_bytes &&
-      chunk.end_bytes <= end_of(tensors[first])) {
-    const std::size_t weight_index = origins_[chunk.extent_index][first].weight_index;
-    const TensorRecord& record = checkpoint_.tensors()[weights_.weights[weight_index].tensor_index];
-    // Opened each time: a model of hundreds of files must not use up the process's descriptors.
-    TP_ASSIGN_OR_RETURN(const BulkReader reader,
-                        BulkReader::open(checkpoint_.files()[record.file_index].path));
-    return reader.read(record.offset_bytes + (chunk.begin_bytes - tensors[first].offset_bytes),
-                       size_bytes, buffer);
+  TP_ASSERT(buffer.size() >= PackChunk::kBufferBytes);
+  if (chunk.is_coded) {
+    return encode(chunk, buffer);
   }
-  const std::span<std::byte> target = buffer.first(size_bytes);
-  std::ranges::fill(target, std::byte{0});
-  for (std::size_t t = first; t < tensors.size() && tensors[t].offset_bytes < chunk.end_bytes;
-       ++t) {
+  const std::vector<PackedTensor>& tensors = manifest_.extents[chunk.extent_index].tensors;
+  const std::span<std::byte> target = buffer.first(chunk.end_bytes - chunk.begin_bytes);
+  const std::span<std::byte> scratch = buffer.subspan(PackChunk::kCodedBytesMax);
+  std::uint64_t made_bytes = chunk.begin_bytes;
+  const auto fill_zeros_to = [&](std::uint64_t end_bytes) {
+    std::ranges::fill(target.subspan(made_bytes - chunk.begin_bytes, end_bytes - made_bytes),
+                      std::byte{0});
+  };
+  for (std::size_t t = first_tensor(chunk);
+       t < tensors.size() && tensors[t].offset_bytes < chunk.end_bytes; ++t) {
     const std::uint64_t begin_bytes = std::max(tensors[t].offset_bytes, chunk.begin_bytes);
     const std::uint64_t end_bytes = std::min(end_of(tensors[t]), chunk.end_bytes);
-    if (begin_bytes < end_bytes) {
-      TP_RETURN_IF_ERROR(
-          read_part(chunk.extent_index, t, begin_bytes - tensors[t].offset_bytes,
-                    target.subspan(begin_bytes - chunk.begin_bytes, end_bytes - begin_bytes)));
+    if (begin_bytes >= end_bytes) {
+      continue;
     }
+    fill_zeros_to(begin_bytes);
+    TP_ASSIGN_OR_RETURN(
+        const std::span<const std::byte> bytes,
+        read_part(origins_[chunk.extent_index][t], begin_bytes - tensors[t].offset_bytes,
+                  end_bytes - begin_bytes, scratch));
+    std::memcpy(target.data() + (begin_bytes - chunk.begin_bytes), bytes.data(), bytes.size());
+    made_bytes = end_bytes;
   }
+  fill_zeros_to(chunk.end_bytes);
   return target;
 }
 
-Result<void> ExtentSource::read_part(std::size_t extent_index, std::size_t tensor_index,
-                                     std::uint64_t offset_bytes,
-                                     std::span<std::byte> target) const {
-  const Origin origin = origins_[extent_index][tensor_index];
+Result<std::span<const std::byte>> ExtentSource::encode(const PackChunk& chunk,
+                                                        std::span<std::byte> buffer) const {
+  const PackedTensor& tensor = manifest_.extents[chunk.extent_index].tensors[chunk.first_tensor];
+  TP_ASSIGN_OR_RETURN(
+      const std::span<const std::byte> raw,
+      read_part(origins_[chunk.extent_index][chunk.first_tensor],
+                chunk.begin_bytes - tensor.offset_bytes, chunk.end_bytes - chunk.begin_bytes,
+                buffer.subspan(PackChunk::kCodedBytesMax)));
+  const std::span<std::byte> coded = buffer.first(PackChunk::kCodedBytesMax);
+  return coded.first(encode_exponents(tensor.dtype, raw, coded));
+}
+
+/// Reads a run of a tensor's raw bytes. @return Where in `scratch` they are.
+Result<std::span<const std::byte>> ExtentSource::read_part(const Origin& origin,
+                                                           std::uint64_t offset_bytes,
+                                                           std::uint64_t size_bytes,
+                                                           std::span<std::byte> scratch) const {
   const Weight& weight = weights_.weights[origin.weight_index];
-  if (!origin.is_scale) {
-    return checkpoint_.read_tensor_part(weight.tensor_index, offset_bytes, target);
+  const std::span<std::byte> target = scratch.first(size_bytes);
+  if (origin.is_scale) {
+    TP_RETURN_IF_ERROR(read_scale_bytes(checkpoint_, *weight.scale, offset_bytes, target));
+    return target;
   }
-  return read_scale_bytes(checkpoint_, *weight.scale, offset_bytes, target);
+  const TensorRecord& record = checkpoint_.tensors()[weight.tensor_index];
+  // With strides its bytes are no run of the file.
+  if (!record.strides.empty() || size_bytes < kReadDirectBytes) {
+    TP_RETURN_IF_ERROR(checkpoint_.read_tensor_part(weight.tensor_index, offset_bytes, target));
+    return target;
+  }
+  // Opened each time: a model of hundreds of files must not use up the process's descriptors.
+  TP_ASSIGN_OR_RETURN(const BulkReader reader,
+                      BulkReader::open(checkpoint_.files()[record.file_index].path));
+  return reader.read(record.offset_bytes + offset_bytes, size_bytes, scratch);
 }
 
 }  // namespace trash_panda::format

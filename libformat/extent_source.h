@@ -7,15 +7,33 @@
 
 #include "trash_panda/format/pack_writer.h"
 
+#include "bulk_reader.h"
+
 namespace trash_panda::format {
 
-/// A run of an extent's bytes that is made and written at a time.
+/// A run of a raw extent's bytes that is made and written at a time.
+///
+/// In the stored extent chunks follow one another in *spans*: one coded tensor each, or tensors
+/// that lie there as in the raw extent, gaps included.
 struct PackChunk {
-  static constexpr std::uint64_t kBytesMax = 8'388'608;
+  /// Several requests of this size in flight keep SATA and NVMe drives busy. Whole chunks of the
+  /// exponent code, of bf16 and of f32.
+  static constexpr std::uint64_t kBytesMax = 4'194'304;
+  /// Longest code of a chunk.
+  static constexpr std::uint64_t kCodedBytesMax = kBytesMax + 65'536;
+  /// Of the buffer that fill() takes: room for the chunk, and for reading a run of the source.
+  static constexpr std::uint64_t kBufferBytes = kCodedBytesMax + kBytesMax + kBulkReadSlackBytes;
 
-  std::size_t extent_index;   ///< Into Manifest::extents.
-  std::uint64_t begin_bytes;  ///< From the start of the extent.
-  std::uint64_t end_bytes;
+  std::size_t extent_index = 0;   ///< Into Manifest::extents.
+  std::uint64_t begin_bytes = 0;  ///< From the start of the raw extent.
+  std::uint64_t end_bytes = 0;
+  std::size_t first_tensor = 0;  ///< Of the span; of the extent's tensors.
+  std::size_t tensor_count = 0;  ///< In the span.
+  bool is_coded = false;         ///< The span is one tensor in the exponent code.
+  bool begins_span = false;
+  bool ends_span = false;
+  bool begins_extent = false;
+  bool ends_extent = false;
 };
 
 /// Makes the bytes of a pack's extents from the checkpoint: payloads as they are, scales in their
@@ -26,14 +44,13 @@ class ExtentSource {
   ExtentSource(const Checkpoint& checkpoint, const WeightTable& weights, const PackLayout& layout,
                const Manifest& manifest);
 
-  /// Cuts the extents of a shard into chunks, in the order in which they are written: large
-  /// tensors get chunks of their own, which are read past the page cache without another copy.
-  [[nodiscard]] std::vector<PackChunk> chunks(std::uint32_t shard_index) const;
+  /// Cuts an extent into chunks; all but the last one of a span have kBytesMax.
+  void add_chunks(std::size_t extent_index, std::vector<PackChunk>& chunks) const;
 
-  /// Reads or makes a chunk's bytes.
+  /// Reads or makes a chunk's bytes, as they are stored.
   ///
-  /// @param buffer  Page-aligned, at least PackChunk::kBytesMax + kBulkReadSlackBytes.
-  /// @return Where in `buffer` the bytes lie.
+  /// @param buffer  Page-aligned, at least PackChunk::kBufferBytes.
+  /// @return They are at the start of `buffer`, so page-aligned as well.
   Result<std::span<const std::byte>> fill(const PackChunk& chunk,
                                           std::span<std::byte> buffer) const;
 
@@ -44,10 +61,12 @@ class ExtentSource {
     bool is_scale;
   };
 
-  [[nodiscard]] bool is_read_apart(std::size_t extent_index, std::size_t tensor_index) const;
   [[nodiscard]] std::size_t first_tensor(const PackChunk& chunk) const;
-  Result<void> read_part(std::size_t extent_index, std::size_t tensor_index,
-                         std::uint64_t offset_bytes, std::span<std::byte> target) const;
+  Result<std::span<const std::byte>> encode(const PackChunk& chunk,
+                                            std::span<std::byte> buffer) const;
+  Result<std::span<const std::byte>> read_part(const Origin& origin, std::uint64_t offset_bytes,
+                                               std::uint64_t size_bytes,
+                                               std::span<std::byte> scratch) const;
 
   const Checkpoint& checkpoint_;
   const WeightTable& weights_;

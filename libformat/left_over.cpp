@@ -34,12 +34,11 @@ bool is_shard_name(std::string_view name) {
          rest.find_first_not_of("0123456789") == kDigits;
 }
 
-bool is_pack_name(std::string_view name) {
-  return name == kStagingMarkName || name == kManifestName || name == kPackPlanName ||
-         is_shard_name(name);
-}
-
 }  // namespace
+
+bool is_pack_name(std::string_view name) {
+  return name == kManifestName || name == kPackPlanName || is_shard_name(name);
+}
 
 Result<void> check_left_over_folder(const std::filesystem::path& staging) {
   struct stat status = {};
@@ -58,13 +57,14 @@ Result<void> check_left_over_folder(const std::filesystem::path& staging) {
 
 Result<void> check_left_over_entries(const std::filesystem::path& staging,
                                      const std::vector<std::filesystem::path>& entries,
-                                     const SourceWatch& source) {
+                                     const SourceWatch& source, OwnName is_own) {
   for (const std::filesystem::path& entry : entries) {
     const std::string name = printable(entry.filename());
     struct stat status = {};
-    if (!is_pack_name(entry.filename().native()) || ::lstat(entry.c_str(), &status) != 0 ||
-        !S_ISREG(status.st_mode)) {
-      return std::unexpected(not_ours(staging, fmt::format("no pack has {} in it", name)));
+    const std::string file_name = entry.filename().native();
+    if ((file_name != kStagingMarkName && !is_own(file_name)) ||
+        ::lstat(entry.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
+      return std::unexpected(not_ours(staging, fmt::format("no such run makes {} in it", name)));
     }
     if (source.has_file(status)) {
       return std::unexpected(

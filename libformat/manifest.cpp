@@ -39,6 +39,19 @@ Result<void> check_shard_file(const std::filesystem::path& pack, const PackedSha
 
 }  // namespace
 
+std::string_view tensor_coding_name(TensorCoding coding) {
+  return coding == TensorCoding::kRaw ? "raw" : "exponent";
+}
+
+std::optional<TensorCoding> parse_tensor_coding(std::string_view name) {
+  for (const TensorCoding coding : {TensorCoding::kRaw, TensorCoding::kExponent}) {
+    if (tensor_coding_name(coding) == name) {
+      return coding;
+    }
+  }
+  return std::nullopt;
+}
+
 Result<Manifest> read_manifest(const std::filesystem::path& pack) {
   const std::filesystem::path path = pack / kManifestName;
   Result<File> opened = File::open(path);

@@ -10,6 +10,7 @@
 #include "trash_panda/base/file.h"
 #include "trash_panda/format/safetensors_header.h"
 
+#include "coded_extent.h"
 #include "scale_fit.h"
 #include "tensor_size.h"
 
@@ -88,7 +89,7 @@ Result<void> check_extent_place(const Manifest& manifest, const PackedExtent& ex
                    extent.stored_bytes, extent.offset_bytes, shard.header_bytes, shard.size_bytes,
                    printable(shard.name));
   }
-  if (extent.raw_bytes != extent.stored_bytes) {
+  if (extent.codec == kCodecRaw && extent.raw_bytes != extent.stored_bytes) {
     return corrupt("size_mismatch", "extent \"{}\" is raw, but {} bytes stored and {} decoded",
                    name, extent.stored_bytes, extent.raw_bytes);
   }
@@ -124,7 +125,8 @@ Result<void> check_cover(const Manifest& manifest) {
 Result<void> check_tensor(const PackedExtent& extent, const PackedTensor& tensor,
                           std::uint64_t previous_end_bytes) {
   const std::string name = printable(tensor.name);
-  if (tensor.name.starts_with(kPadPrefix) || tensor.name == "__metadata__") {
+  if (tensor.name.starts_with(kPadPrefix) || tensor.name.starts_with(kCodedPrefix) ||
+      tensor.name == "__metadata__") {
     return corrupt("schema", "tensor name \"{}\" is reserved", name);
   }
   const std::optional<std::uint64_t> size_bytes = tensor_size_bytes(tensor.dtype, tensor.shape);
@@ -170,6 +172,7 @@ Result<void> check_extents(const Manifest& manifest, TensorsByName& tensors) {
         return corrupt("duplicate", "two tensors are named \"{}\"", printable(tensor.name));
       }
     }
+    TP_RETURN_IF_ERROR(check_stored_places(extent));
   }
   return {};
 }
@@ -236,6 +239,26 @@ Result<void> check_aliases(const Manifest& manifest, const TensorsByName& tensor
   return {};
 }
 
+/// What is said of the source's files, that there are such.
+Result<void> check_sources(const Manifest& manifest) {
+  const std::size_t file_count = manifest.source_files.size();
+  for (const PackedExtent& extent : manifest.extents) {
+    for (const PackedTensor& tensor : extent.tensors) {
+      if (tensor.source.file_index >= std::max<std::size_t>(file_count, 1)) {
+        return corrupt("schema", "tensor \"{}\" is from source file {} of {}",
+                       printable(tensor.name), tensor.source.file_index, file_count);
+      }
+    }
+  }
+  for (const auto& [alias, file_index] : manifest.stored_aliases) {
+    if (!manifest.aliases.contains(alias) || file_index >= file_count) {
+      return corrupt("schema", "stored alias \"{}\" is no alias, or from no source file",
+                     printable(alias));
+    }
+  }
+  return {};
+}
+
 Result<void> check_all(const Manifest& manifest) {
   if (!is_page_size(manifest.page_bytes)) {
     return corrupt("alignment", "page_bytes is {}, not a power of two from {} to {}",
@@ -246,6 +269,7 @@ Result<void> check_all(const Manifest& manifest) {
   TP_RETURN_IF_ERROR(check_extents(manifest, tensors));
   TP_RETURN_IF_ERROR(check_cover(manifest));
   TP_RETURN_IF_ERROR(check_scales(manifest, tensors));
+  TP_RETURN_IF_ERROR(check_sources(manifest));
   return check_aliases(manifest, tensors);
 }
 

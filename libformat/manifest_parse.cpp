@@ -10,6 +10,7 @@
 
 #include "json_object.h"
 #include "manifest_check.h"
+#include "manifest_extent.h"
 
 namespace trash_panda::format {
 
@@ -75,7 +76,57 @@ Result<PackedScale> parse_scale(const element& json, const JsonPlace& place) {
   return scale;
 }
 
-Result<PackedTensor> parse_tensor(const element& json, const JsonPlace& place) {
+Result<std::uint32_t> parse_index(const ManifestObject& object, std::string_view key) {
+  TP_ASSIGN_OR_RETURN(const std::uint64_t index, object.number(key));
+  if (index > std::numeric_limits<std::uint32_t>::max()) {
+    return std::unexpected(object.error(key, fmt::format("is {}", index)));
+  }
+  return static_cast<std::uint32_t>(index);
+}
+
+Result<PackedSource> parse_source(const element& json, const JsonPlace& place) {
+  TP_ASSIGN_OR_RETURN(const ManifestObject object, ManifestObject::open(json, place));
+  PackedSource source;
+  if (object.has("file")) {
+    TP_ASSIGN_OR_RETURN(source.file_index, parse_index(object, "file"));
+  }
+  if (object.has("name")) {
+    TP_ASSIGN_OR_RETURN(source.name, object.text("name"));
+  }
+  if (object.has("dtype")) {
+    TP_ASSIGN_OR_RETURN(const std::string_view name, object.text("dtype"));
+    source.dtype = parse_dtype(name);
+    if (!source.dtype) {
+      return std::unexpected(unsupported(object, "dtype", name));
+    }
+  }
+  if (object.has("shape")) {
+    TP_ASSIGN_OR_RETURN(source.shape, parse_shape(object, "shape"));
+  }
+  if (object.has("normalized")) {
+    TP_ASSIGN_OR_RETURN(const element normalized, object.element("normalized"));
+    if (normalized.get(source.is_normalized) != simdjson::SUCCESS) {
+      return std::unexpected(object.error("normalized", "is neither true nor false"));
+    }
+  }
+  return source;
+}
+
+/// Where a tensor of a coded extent lies.
+Result<void> parse_stored_place(const ManifestObject& object, PackedTensor& tensor) {
+  TP_ASSIGN_OR_RETURN(const std::string_view name, object.text("coding"));
+  const std::optional<TensorCoding> coding = parse_tensor_coding(name);
+  if (!coding) {
+    return std::unexpected(unsupported(object, "coding", name));
+  }
+  tensor.coding = *coding;
+  TP_ASSIGN_OR_RETURN(tensor.stored_offset_bytes, object.number("stored_offset_bytes"));
+  TP_ASSIGN_OR_RETURN(tensor.stored_bytes, object.number("stored_bytes"));
+  return {};
+}
+
+Result<PackedTensor> parse_tensor(const element& json, const JsonPlace& place,
+                                  std::string_view codec) {
   TP_ASSIGN_OR_RETURN(const ManifestObject object, ManifestObject::open(json, place));
   TP_ASSIGN_OR_RETURN(const std::string_view name, object.text("name"));
   TP_ASSIGN_OR_RETURN(const std::string_view dtype_text, object.text("dtype"));
@@ -91,7 +142,16 @@ Result<PackedTensor> parse_tensor(const element& json, const JsonPlace& place) {
                       .shape = std::move(shape),
                       .offset_bytes = offset_bytes,
                       .size_bytes = size_bytes,
-                      .scale = {}};
+                      .scale = {},
+                      .stored_offset_bytes = offset_bytes,
+                      .stored_bytes = size_bytes};
+  if (object.has("source")) {
+    TP_ASSIGN_OR_RETURN(const element source, object.element("source"));
+    TP_ASSIGN_OR_RETURN(tensor.source, parse_source(source, {.parent = &place, .key = "source"}));
+  }
+  if (codec != kCodecRaw) {
+    TP_RETURN_IF_ERROR(parse_stored_place(object, tensor));
+  }
   if (object.has("role")) {
     TP_ASSIGN_OR_RETURN(const std::string_view role, object.text("role"));
     if (role != "scale") {
@@ -114,21 +174,18 @@ Result<PackedExtent> parse_extent(const element& json, const JsonPlace& place) {
   if (!tier) {
     return std::unexpected(unsupported(object, "tier", tier_text));
   }
-  TP_ASSIGN_OR_RETURN(const std::uint64_t shard, object.number("shard"));
-  if (shard > std::numeric_limits<std::uint32_t>::max()) {
-    return std::unexpected(object.error("shard", fmt::format("is {}", shard)));
-  }
+  TP_ASSIGN_OR_RETURN(const std::uint32_t shard, parse_index(object, "shard"));
   TP_ASSIGN_OR_RETURN(const std::uint64_t offset_bytes, object.number("offset_bytes"));
   TP_ASSIGN_OR_RETURN(const std::uint64_t stored_bytes, object.number("stored_bytes"));
   TP_ASSIGN_OR_RETURN(const std::uint64_t raw_bytes, object.number("raw_bytes"));
   TP_ASSIGN_OR_RETURN(const std::string_view codec, object.text("codec"));
-  if (codec != kCodecRaw) {
+  if (codec != kCodecRaw && codec != kCodecExponent) {
     return std::unexpected(unsupported(object, "codec", codec));
   }
   TP_ASSIGN_OR_RETURN(const std::string_view checksum, object.checksum("xxh3_128"));
   PackedExtent extent{.name = std::string(name),
                       .tier = *tier,
-                      .shard_index = static_cast<std::uint32_t>(shard),
+                      .shard_index = shard,
                       .offset_bytes = offset_bytes,
                       .stored_bytes = stored_bytes,
                       .raw_bytes = raw_bytes,
@@ -137,7 +194,7 @@ Result<PackedExtent> parse_extent(const element& json, const JsonPlace& place) {
                       .tensors = {}};
   TP_RETURN_IF_ERROR(for_each(
       object, "tensors", [&](const element& item, const JsonPlace& tensor_place) -> Result<void> {
-        TP_ASSIGN_OR_RETURN(PackedTensor tensor, parse_tensor(item, tensor_place));
+        TP_ASSIGN_OR_RETURN(PackedTensor tensor, parse_tensor(item, tensor_place, codec));
         extent.tensors.push_back(std::move(tensor));
         return {};
       }));
@@ -156,11 +213,44 @@ Result<PackedShard> parse_shard(const element& json, const JsonPlace& place) {
                      .header_checksum = std::string(checksum)};
 }
 
+/// Calls `read(name, element)` for each member of the object `key`, whose names are not ours.
+template <class Read>
+Result<void> for_each_member(const ManifestObject& object, std::string_view key, Read&& read) {
+  TP_ASSIGN_OR_RETURN(const element json, object.element(key));
+  const JsonPlace place{.parent = &object.place(), .key = key};
+  TP_ASSIGN_OR_RETURN(const ManifestObject members, ManifestObject::open(json, place));
+  for (const auto field : members.members()) {
+    TP_RETURN_IF_ERROR(read(members, field.key, field.value));
+  }
+  return {};
+}
+
+/// Reads an object of strings.
+Result<std::map<std::string, std::string>> parse_strings(const ManifestObject& object,
+                                                         std::string_view key) {
+  std::map<std::string, std::string> strings;
+  TP_RETURN_IF_ERROR(for_each_member(
+      object, key,
+      [&](const ManifestObject& members, std::string_view name, element value) -> Result<void> {
+        std::string_view text;
+        if (value.get(text) != simdjson::SUCCESS) {
+          return std::unexpected(members.error(name, "is not a string"));
+        }
+        strings.emplace(name, text);
+        return {};
+      }));
+  return strings;
+}
+
 Result<SourceFile> parse_source_file(const element& json, const JsonPlace& place) {
   TP_ASSIGN_OR_RETURN(const ManifestObject object, ManifestObject::open(json, place));
   TP_ASSIGN_OR_RETURN(const std::string_view name, object.text("name"));
   TP_ASSIGN_OR_RETURN(const std::uint64_t size_bytes, object.number("size_bytes"));
-  return SourceFile{.name = std::string(name), .size_bytes = size_bytes};
+  SourceFile file{.name = std::string(name), .size_bytes = size_bytes};
+  if (object.has("metadata")) {
+    TP_ASSIGN_OR_RETURN(file.metadata, parse_strings(object, "metadata"));
+  }
+  return file;
 }
 
 /// What must be known before anything else of the document can be judged.
@@ -221,21 +311,42 @@ Result<void> parse_head(const ManifestObject& root, Manifest& manifest) {
                   });
 }
 
-Result<void> parse_aliases(const ManifestObject& root, Manifest& manifest) {
-  TP_ASSIGN_OR_RETURN(const element json, root.element("aliases"));
-  const JsonPlace place{.parent = &root.place(), .key = "aliases"};
-  TP_ASSIGN_OR_RETURN(const ManifestObject aliases, ManifestObject::open(json, place));
-  for (const auto field : aliases.members()) {
-    std::string_view target;
-    if (field.value.get(target) != simdjson::SUCCESS) {
-      return std::unexpected(aliases.error(field.key, "is not a string"));
-    }
-    manifest.aliases.emplace(field.key, target);
+/// What unpacking needs beside the tensors; packs of one plain file have none of it.
+Result<void> parse_source_remarks(const ManifestObject& root, Manifest& manifest) {
+  if (root.has("stored_aliases")) {
+    TP_RETURN_IF_ERROR(for_each_member(
+        root, "stored_aliases",
+        [&](const ManifestObject& members, std::string_view name, element) -> Result<void> {
+          TP_ASSIGN_OR_RETURN(const std::uint32_t file, parse_index(members, name));
+          manifest.stored_aliases.emplace(name, file);
+          return {};
+        }));
   }
-  return {};
+  if (!root.has("left_out")) {
+    return {};
+  }
+  return for_each(root, "left_out",
+                  [&](const element& item, const JsonPlace& place) -> Result<void> {
+                    std::string_view name;
+                    if (item.get(name) != simdjson::SUCCESS) {
+                      return std::unexpected(json_error(place, "is not a string"));
+                    }
+                    manifest.left_out.emplace_back(name);
+                    return {};
+                  });
 }
 
 }  // namespace
+
+Result<PackedExtent> parse_extent_line(std::string_view line, std::string_view where) {
+  simdjson::dom::parser parser;
+  element document;
+  const JsonPlace place{.key = where};
+  if (parser.parse(line.data(), line.size()).get(document) != simdjson::SUCCESS) {
+    return std::unexpected(json_error(place, "is not valid JSON"));
+  }
+  return parse_extent(document, place);
+}
 
 Result<Manifest> parse_manifest(std::string_view text, std::string_view where) {
   simdjson::dom::parser parser;
@@ -263,7 +374,8 @@ Result<Manifest> parse_manifest(std::string_view text, std::string_view where) {
         manifest.extents.push_back(std::move(extent));
         return {};
       }));
-  TP_RETURN_IF_ERROR(parse_aliases(root, manifest));
+  TP_ASSIGN_OR_RETURN(manifest.aliases, parse_strings(root, "aliases"));
+  TP_RETURN_IF_ERROR(parse_source_remarks(root, manifest));
   TP_RETURN_IF_ERROR(check_manifest(manifest, where));
   return manifest;
 }

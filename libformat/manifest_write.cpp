@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <span>
 
 #include <fmt/format.h>
@@ -7,6 +8,7 @@
 #include "trash_panda/format/manifest.h"
 
 #include "manifest_check.h"
+#include "manifest_extent.h"
 
 namespace trash_panda::format {
 
@@ -48,7 +50,27 @@ std::string lines(const Items& items, std::string_view indent, Write&& write) {
   return text;
 }
 
-std::string write_tensor(const PackedTensor& tensor) {
+Json source_json(const PackedSource& source) {
+  Json json = Json::object();
+  if (source.file_index != 0) {
+    json["file"] = source.file_index;
+  }
+  if (!source.name.empty()) {
+    json["name"] = source.name;
+  }
+  if (source.dtype) {
+    json["dtype"] = dtype_name(*source.dtype);
+  }
+  if (source.shape) {
+    json["shape"] = *source.shape;
+  }
+  if (source.is_normalized) {
+    json["normalized"] = true;
+  }
+  return json;
+}
+
+std::string write_tensor(const PackedTensor& tensor, bool is_in_coded_extent) {
   Json json = {{"name", tensor.name},
                {"dtype", dtype_name(tensor.dtype)},
                {"shape", tensor.shape},
@@ -65,6 +87,14 @@ std::string write_tensor(const PackedTensor& tensor) {
     scale["source_name"] = tensor.scale->source_name;
     json["scale"] = scale;
   }
+  if (tensor.source != PackedSource{}) {
+    json["source"] = source_json(tensor.source);
+  }
+  if (is_in_coded_extent) {
+    json["coding"] = tensor_coding_name(tensor.coding);
+    json["stored_offset_bytes"] = tensor.stored_offset_bytes;
+    json["stored_bytes"] = tensor.stored_bytes;
+  }
   return dump(json);
 }
 
@@ -78,8 +108,21 @@ std::string write_extent(const PackedExtent& extent) {
                      {"codec", extent.codec},
                      {"xxh3_128", extent.checksum}};
   return fmt::format("{},\"tensors\":{}}}", dump_open(head),
-                     lines(extent.tensors, "    ", write_tensor));
+                     lines(extent.tensors, "    ", [&](const PackedTensor& tensor) {
+                       return write_tensor(tensor, extent.codec != kCodecRaw);
+                     }));
 }
+
+}  // namespace
+
+std::string write_extent_line(const PackedExtent& extent) {
+  std::string line = write_extent(extent);
+  // Within strings line breaks are escaped: these are between members.
+  std::ranges::replace(line, '\n', ' ');
+  return line;
+}
+
+namespace {
 
 std::string write_shard(const PackedShard& shard) {
   return dump({{"name", shard.name},
@@ -89,7 +132,11 @@ std::string write_shard(const PackedShard& shard) {
 }
 
 std::string write_source_file(const SourceFile& file) {
-  return dump({{"name", file.name}, {"size_bytes", file.size_bytes}});
+  Json json = {{"name", file.name}, {"size_bytes", file.size_bytes}};
+  if (!file.metadata.empty()) {
+    json["metadata"] = file.metadata;
+  }
+  return dump(json);
 }
 
 }  // namespace
@@ -117,6 +164,12 @@ std::string write_manifest(const Manifest& manifest) {
   add("shards", lines(manifest.shards, "  ", write_shard));
   add("extents", lines(manifest.extents, "  ", write_extent));
   add("aliases", dump(Json(manifest.aliases)));
+  if (!manifest.stored_aliases.empty()) {
+    add("stored_aliases", dump(Json(manifest.stored_aliases)));
+  }
+  if (!manifest.left_out.empty()) {
+    add("left_out", dump(Json(manifest.left_out)));
+  }
   return seal_manifest(std::move(text));
 }
 

@@ -39,15 +39,16 @@ struct VerifyChunk {
   std::uint64_t size_bytes;
 };
 
-/// All sections of a shard, by offset; together they are the whole file.
-std::vector<Section> sections_of(const Manifest& manifest, std::size_t shard_index) {
+/// The sections of a shard that are read, by offset; all of them are the whole file.
+std::vector<Section> sections_of(const Manifest& manifest, std::size_t shard_index,
+                                 VerifyDepth depth) {
   const PackedShard& shard = manifest.shards[shard_index];
   std::vector<Section> sections = {{.extent = nullptr,
                                     .offset_bytes = 0,
                                     .size_bytes = shard.header_bytes,
                                     .checksum = &shard.header_checksum}};
   for (const PackedExtent& extent : manifest.extents) {
-    if (extent.shard_index == shard_index) {
+    if (depth == VerifyDepth::kFull && extent.shard_index == shard_index) {
       sections.push_back({.extent = &extent,
                           .offset_bytes = extent.offset_bytes,
                           .size_bytes = extent.stored_bytes,
@@ -86,7 +87,7 @@ class Verifier {
            const VerifyOptions& options)
       : pack_(pack), manifest_(manifest), options_(options) {
     for (const PackedShard& shard : manifest.shards) {
-      total_bytes_ += shard.size_bytes;
+      total_bytes_ += options.depth == VerifyDepth::kFull ? shard.size_bytes : shard.header_bytes;
     }
   }
 
@@ -94,7 +95,7 @@ class Verifier {
     const PackedShard& shard = manifest_.shards[shard_index];
     TP_ASSIGN_OR_RETURN(const BulkReader reader, BulkReader::open(pack_ / shard.name));
     report_.is_direct = report_.is_direct && reader.mode() == ReadMode::kDirect;
-    const std::vector<Section> sections = sections_of(manifest_, shard_index);
+    const std::vector<Section> sections = sections_of(manifest_, shard_index, options_.depth);
     const std::vector<VerifyChunk> chunks = chunks_of(sections);
     Checksum checksum;
     const auto use = [&](std::size_t i, std::span<const std::byte> bytes) -> Result<void> {
@@ -108,16 +109,16 @@ class Verifier {
       advance(bytes.size());
       return {};
     };
-    return run_chunk_pipeline(
-        chunks.size(),
-        {.buffer_bytes = kChunkBytes + kBulkReadSlackBytes,
-         .buffer_count = kVerifyBufferCount,
-         .thread_count = kVerifyThreadCount,
-         .stop = options_.stop},
-        [&](std::size_t i, std::span<std::byte> buffer) {
-          return reader.read(chunks[i].offset_bytes, chunks[i].size_bytes, buffer);
-        },
-        use);
+    return run_chunk_pipeline(chunks.size(),
+                              {.buffer_bytes = kChunkBytes + kBulkReadSlackBytes,
+                               .buffer_count = kVerifyBufferCount,
+                               .thread_count = kVerifyThreadCount,
+                               .stop = options_.stop},
+                              [&](std::size_t i, std::span<std::byte> buffer) {
+                                return reader.read(chunks[i].offset_bytes, chunks[i].size_bytes,
+                                                   buffer);
+                              },
+                              {use});
   }
 
   /// The plan that the pack was laid out for; small, and read at once.

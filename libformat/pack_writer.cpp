@@ -1,103 +1,29 @@
 #include "trash_panda/format/pack_writer.h"
 
+#include <algorithm>
+#include <system_error>
+
 #include <fmt/format.h>
 
 #include "trash_panda/base/file.h"
 #include "trash_panda/base/units.h"
 #include "trash_panda/format/checksum.h"
 
-#include "bulk_reader.h"
-#include "chunk_pipeline.h"
 #include "extent_source.h"
-#include "shard_header.h"
+#include "pack_journal.h"
+#include "pack_resume.h"
+#include "shard_writer.h"
 #include "source_watch.h"
+#include "staged_text.h"
 #include "staging_directory.h"
 
 namespace trash_panda::format {
 
 namespace {
 
-/// One chunk is written while the next ones are read.
-constexpr std::size_t kBufferCount = 3;
-constexpr unsigned kThreadCount = 2;
-
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
-
-/// Writes the files of one pack into a staging folder, and the checksums into its manifest.
-class PackFiles {
- public:
-  PackFiles(FileSystem& file_system, const std::filesystem::path& folder,
-            const ExtentSource& source, const PackOptions& options, Manifest& manifest)
-      : file_system_(file_system),
-        folder_(folder),
-        source_(source),
-        options_(options),
-        manifest_(manifest),
-        progress_{.done_bytes = 0, .total_bytes = pack_size(manifest).total_bytes} {}
-
-  Result<void> write_shard(std::uint32_t shard_index) {
-    PackedShard& shard = manifest_.shards[shard_index];
-    TP_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
-                        file_system_.create_file(folder_ / shard.name));
-    TP_ASSIGN_OR_RETURN(const std::string header, make_shard_header(manifest_, shard_index));
-    TP_ASSERT(header.size() == shard.header_bytes);
-    shard.header_checksum = checksum_hex(bytes_of(header));
-    TP_RETURN_IF_ERROR(file->append(bytes_of(header)));
-    advance(header.size());
-    TP_RETURN_IF_ERROR(write_extents(shard_index, *file));
-    TP_RETURN_IF_ERROR(file->sync());
-    return file->close();
-  }
-
-  Result<void> write_text(std::string_view name, std::string_view text) {
-    TP_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
-                        file_system_.create_file(folder_ / name));
-    TP_RETURN_IF_ERROR(file->append(bytes_of(text)));
-    TP_RETURN_IF_ERROR(file->sync());
-    return file->close();
-  }
-
- private:
-  Result<void> write_extents(std::uint32_t shard_index, WritableFile& file) {
-    const std::vector<PackChunk> chunks = source_.chunks(shard_index);
-    Checksum checksum;
-    const auto use = [&](std::size_t i, std::span<const std::byte> bytes) -> Result<void> {
-      PackedExtent& extent = manifest_.extents[chunks[i].extent_index];
-      checksum.update(bytes);
-      TP_RETURN_IF_ERROR(file.append(bytes));
-      advance(bytes.size());
-      if (chunks[i].end_bytes == extent.stored_bytes) {
-        extent.checksum = checksum.hex();
-        checksum = Checksum();
-      }
-      return {};
-    };
-    return run_chunk_pipeline(
-        chunks.size(),
-        {.buffer_bytes = PackChunk::kBytesMax + kBulkReadSlackBytes,
-         .buffer_count = kBufferCount,
-         .thread_count = kThreadCount,
-         .stop = options_.stop},
-        [&](std::size_t i, std::span<std::byte> buffer) { return source_.fill(chunks[i], buffer); },
-        use);
-  }
-
-  void advance(std::uint64_t bytes) {
-    progress_.done_bytes += bytes;
-    if (options_.progress) {
-      options_.progress(progress_);
-    }
-  }
-
-  FileSystem& file_system_;
-  const std::filesystem::path& folder_;
-  const ExtentSource& source_;
-  const PackOptions& options_;
-  Manifest& manifest_;
-  Progress progress_;
-};
 
 /// Upper bound of what the pack takes, the manifest with its checksums included.
 std::uint64_t needed_bytes(const Manifest& manifest, const PackLayout& layout) {
@@ -107,25 +33,132 @@ std::uint64_t needed_bytes(const Manifest& manifest, const PackLayout& layout) {
          kChecksumDigits * (manifest.extents.size() + manifest.shards.size() + 1);
 }
 
-/// Fills the staging folder. The order is what makes the manifest a commit point: when it is
-/// durable, so is all that it speaks of.
-Result<void> fill_staging(FileSystem& file_system, const StagingDirectory& staging,
-                          const ExtentSource& source, const SourceWatch& watch,
-                          const PackLayout& layout, const PackOptions& options,
-                          Manifest& manifest) {
-  TP_RETURN_IF_ERROR(
-      check_pack_space(file_system, staging.path(), layout, manifest, options.reserve_bytes));
-  PackFiles files(file_system, staging.path(), source, options, manifest);
-  for (std::uint32_t i = 0; i < manifest.shards.size(); ++i) {
-    TP_RETURN_IF_ERROR(files.write_shard(i));
+/// What an earlier run's shards take already, and a rerun writes over.
+std::uint64_t bytes_there(const std::filesystem::path& target, const Manifest& manifest) {
+  std::uint64_t bytes = 0;
+  for (const PackedShard& shard : manifest.shards) {
+    std::error_code error;
+    const std::uint64_t file_bytes =
+        std::filesystem::file_size(partial_pack_path(target) / shard.name, error);
+    bytes += error ? 0 : std::min(file_bytes, shard.size_bytes);
   }
-  TP_RETURN_IF_ERROR(watch.check());
-  manifest.plan_checksum = checksum_hex(bytes_of(layout.plan_toml));
-  TP_RETURN_IF_ERROR(files.write_text(kPackPlanName, layout.plan_toml));
-  TP_RETURN_IF_ERROR(file_system.sync_directory(staging.path()));
-  TP_RETURN_IF_ERROR(files.write_text(kManifestName, write_manifest(manifest)));
-  return file_system.sync_directory(staging.path());
+  return bytes;
 }
+
+/// Fills the staging folder of one pack.
+class PackWrite {
+ public:
+  PackWrite(FileSystem& file_system, StagingDirectory& staging, const SourceWatch& watch,
+            const PackLayout& layout, const PackOptions& options, Manifest& manifest)
+      : file_system_(file_system),
+        staging_(staging),
+        watch_(watch),
+        layout_(layout),
+        options_(options),
+        manifest_(manifest),
+        can_resume_(staging.is_left_over()) {}
+
+  /// The order is what makes the manifest a commit point: when it is durable, so is all that it
+  /// speaks of.
+  Result<void> run(const ExtentSource& source) {
+    TP_ASSIGN_OR_RETURN(PackJournal journal, open_journal());
+    Result<void> written = write_shards(source, journal);
+    can_resume_ = journal.has_extents();
+    TP_RETURN_IF_ERROR(std::move(written));
+    TP_RETURN_IF_ERROR(journal.close());
+    TP_RETURN_IF_ERROR(watch_.check());
+    TP_RETURN_IF_ERROR(write_staged_text(file_system_, staging_.path() / kManifestName,
+                                         write_manifest(manifest_)));
+    return file_system_.sync_directory(staging_.path());
+  }
+
+  /// Whether another run can take on with what this one left.
+  [[nodiscard]] bool can_resume() const { return can_resume_; }
+
+ private:
+  /// What the bytes of the extents depend on: layout, plan, and the files of the source.
+  [[nodiscard]] std::string key() const {
+    return checksum_hex(bytes_of(write_manifest(manifest_) + watch_.state()));
+  }
+
+  Result<PackJournal> open_journal() {
+    TP_ASSIGN_OR_RETURN(const ResumePoint point, find_start());
+    if (point.extents.empty()) {
+      TP_ASSIGN_OR_RETURN(PackJournal journal,
+                          PackJournal::begin(file_system_, staging_.journal_path(), key()));
+      TP_RETURN_IF_ERROR(staging_.clear());
+      can_resume_ = false;
+      return journal;
+    }
+    finished_count_ = point.extents.size();
+    const std::vector<std::size_t> order = write_order(manifest_);
+    std::uint64_t finished_bytes = 0;
+    for (std::size_t i = 0; i < finished_count_; ++i) {
+      manifest_.extents[order[i]] = point.extents[i];
+      finished_bytes += point.extents[i].stored_bytes;
+    }
+    options_.log(LogLevel::kInfo,
+                 fmt::format("taking on with {}: {} of {} extents, {}, are finished",
+                             printable(staging_.path()), finished_count_, order.size(),
+                             format_bytes(finished_bytes)));
+    return PackJournal::resume(file_system_, staging_.journal_path(), point.journal_bytes);
+  }
+
+  /// Decides whether to take on with what is there.
+  Result<ResumePoint> find_start() {
+    if (!staging_.is_left_over()) {
+      return ResumePoint{};
+    }
+    ResumePoint point{.extents = {}, .obstacle = "as was asked for"};
+    if (options_.resume != ResumeMode::kNever) {
+      TP_ASSIGN_OR_RETURN(point, find_resume_point(staging_, key(), manifest_, options_.stop));
+    }
+    if (point.is_stale && options_.resume == ResumeMode::kAlways) {
+      return std::unexpected(
+          Error(ErrorCode::kStale, fmt::format("can't take on with {}, which an interrupted run "
+                                               "left: {}",
+                                               printable(staging_.path()), point.obstacle))
+              .with_hint("--no-resume starts anew"));
+    }
+    if (point.extents.empty()) {
+      options_.log(LogLevel::kInfo, fmt::format("removing {}, which an interrupted run left: {}",
+                                                printable(staging_.path()), point.obstacle));
+    }
+    return point;
+  }
+
+  Result<void> write_shards(const ExtentSource& source, PackJournal& journal) {
+    TP_RETURN_IF_ERROR(check_pack_space(file_system_, staging_.target(), layout_, manifest_,
+                                        options_.reserve_bytes));
+    // First, so that a later run finds what this one was made for.
+    TP_RETURN_IF_ERROR(
+        write_staged_text(file_system_, staging_.path() / kPackPlanName, layout_.plan_toml));
+    TP_RETURN_IF_ERROR(file_system_.sync_directory(staging_.path()));
+    ShardWriter writer(file_system_, staging_.path(), source, options_, journal, manifest_);
+    const std::vector<std::size_t> order = write_order(manifest_);
+    std::span<const std::size_t> rest = order;
+    std::size_t finished_count = finished_count_;
+    for (std::uint32_t shard = 0; shard < manifest_.shards.size(); ++shard) {
+      const auto next = std::ranges::find_if(
+          rest, [&](std::size_t i) { return manifest_.extents[i].shard_index != shard; });
+      const auto count = static_cast<std::size_t>(next - rest.begin());
+      const std::size_t finished_here = std::min(count, finished_count);
+      TP_RETURN_IF_ERROR(writer.write(shard, rest.first(count), finished_here));
+      rest = rest.subspan(count);
+      finished_count -= finished_here;
+    }
+    return {};
+  }
+
+  FileSystem& file_system_;
+  StagingDirectory& staging_;
+  const SourceWatch& watch_;
+  const PackLayout& layout_;
+  const PackOptions& options_;
+  Manifest& manifest_;
+  std::size_t finished_count_ = 0;  ///< By an earlier run, in the order of writing.
+  bool can_resume_;
+};
 
 }  // namespace
 
@@ -135,15 +168,17 @@ Result<void> check_pack_space(FileSystem& file_system, const std::filesystem::pa
   const std::filesystem::path folder =
       target.has_parent_path() ? target.parent_path() : std::filesystem::path(".");
   const std::uint64_t pack_bytes = needed_bytes(manifest, layout);
+  const std::uint64_t missing_bytes =
+      pack_bytes - std::min(pack_bytes, bytes_there(target, manifest));
   TP_ASSIGN_OR_RETURN(const std::uint64_t free_bytes, file_system.free_bytes(folder));
-  if (free_bytes >= pack_bytes && free_bytes - pack_bytes >= reserve_bytes) {
+  if (free_bytes >= missing_bytes && free_bytes - missing_bytes >= reserve_bytes) {
     return {};
   }
   return std::unexpected(
       Error(ErrorCode::kOutput,
             fmt::format("not enough space on the drive of {} ({}): the pack takes {} and {} are to "
                         "stay free, but only {} are free",
-                        printable(folder), filesystem_name(folder), format_bytes(pack_bytes),
+                        printable(folder), filesystem_name(folder), format_bytes(missing_bytes),
                         format_bytes(reserve_bytes), format_bytes(free_bytes)))
           .with_hint("free some, choose an output on another drive, or lower the reserve"));
 }
@@ -152,17 +187,26 @@ Result<Manifest> write_pack(FileSystem& file_system, const Checkpoint& checkpoin
                             const WeightTable& weights, const PackLayout& layout,
                             const std::filesystem::path& target, const PackOptions& options) {
   TP_ASSIGN_OR_RETURN(Manifest manifest, lay_out_pack(checkpoint, weights, layout, options));
+  manifest.plan_checksum = checksum_hex(bytes_of(layout.plan_toml));
   TP_ASSIGN_OR_RETURN(const SourceWatch watch, SourceWatch::start(checkpoint));
-  TP_ASSIGN_OR_RETURN(StagingDirectory staging,
-                      StagingDirectory::create(file_system, target, watch, options.log));
+  TP_ASSIGN_OR_RETURN(
+      StagingDirectory staging,
+      StagingDirectory::create(file_system, target, watch, is_pack_name, options.log));
   const ExtentSource source(checkpoint, weights, layout, manifest);
-  Result<void> written =
-      fill_staging(file_system, staging, source, watch, layout, options, manifest);
+  PackWrite write(file_system, staging, watch, layout, options, manifest);
+  Result<void> written = write.run(source);
   if (written) {
     written = staging.commit();
   }
   if (!written) {
-    staging.discard(options.log);
+    if (Result<void> changed = watch.check(); !changed) {
+      // Some of what was written may be of before, some of after.
+      staging.discard(options.log);
+      return std::unexpected(std::move(changed).error());
+    }
+    if (!write.can_resume()) {
+      staging.discard(options.log);
+    }
     return std::unexpected(std::move(written).error());
   }
   return manifest;

@@ -1,5 +1,6 @@
 #include "shard_header.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -17,6 +18,10 @@ namespace {
 std::string quote(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
+
+/// In a layout the padding behind the last tensor of a coded extent may be of few digits, and of
+/// more once the codes are made: its size is a number up to the largest page.
+constexpr std::uint64_t kCodedExtentSlackBytes = 16;
 
 /// Writes the members of a safetensors header for data that are handed over front to back.
 class HeaderWriter {
@@ -36,7 +41,12 @@ class HeaderWriter {
   /// @param begin_bytes  From the start of the data; not before the end of the last tensor.
   void add_tensor(const PackedTensor& tensor, std::uint64_t begin_bytes) {
     pad_to(begin_bytes);
-    add(quote(tensor.name), dtype_name(tensor.dtype), tensor.shape, tensor.size_bytes);
+    if (tensor.coding == TensorCoding::kRaw) {
+      add(quote(tensor.name), dtype_name(tensor.dtype), tensor.shape, tensor.stored_bytes);
+    } else {
+      add(quote(std::string(kCodedPrefix) + tensor.name), dtype_name(Dtype::kU8),
+          {tensor.stored_bytes}, tensor.stored_bytes);
+    }
   }
 
   void pad_to(std::uint64_t end_bytes) {
@@ -70,19 +80,24 @@ Result<std::string> make_shard_header(const Manifest& manifest, std::uint32_t sh
   const PackedShard& shard = manifest.shards[shard_index];
   HeaderWriter writer(shard.name);
   writer.add_metadata(manifest);
+  std::uint64_t coded_extent_count = 0;
   for (const PackedExtent& extent : manifest.extents) {
     if (extent.shard_index != shard_index) {
       continue;
     }
     const std::uint64_t begin_bytes = extent.offset_bytes - shard.header_bytes;
     for (const PackedTensor& tensor : extent.tensors) {
-      writer.add_tensor(tensor, begin_bytes + tensor.offset_bytes);
+      writer.add_tensor(tensor, begin_bytes + tensor.stored_offset_bytes);
     }
     writer.pad_to(begin_bytes + extent.stored_bytes);
+    coded_extent_count += extent.codec == kCodecRaw ? 0U : 1U;
   }
   std::string json = writer.take();
-  TP_ASSIGN_OR_RETURN(const std::uint64_t header_bytes,
-                      round_up(kLengthFieldBytes + json.size(), manifest.page_bytes));
+  const std::uint64_t slack_bytes =
+      shard.header_bytes == 0 ? kCodedExtentSlackBytes * coded_extent_count : 0;
+  TP_ASSIGN_OR_RETURN(std::uint64_t header_bytes,
+                      round_up(kLengthFieldBytes + json.size() + slack_bytes, manifest.page_bytes));
+  header_bytes = std::max(header_bytes, shard.header_bytes);
   const std::uint64_t json_bytes = header_bytes - kLengthFieldBytes;
   if (json_bytes > kHeaderBytesMax) {
     return std::unexpected(

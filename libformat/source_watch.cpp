@@ -52,6 +52,15 @@ Result<void> SourceWatch::check() const {
   return {};
 }
 
+std::string SourceWatch::state() const {
+  std::string text;
+  for (const auto& [file, status] : files_) {
+    text +=
+        fmt::format("{} {}.{:09}\n", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+  }
+  return text;
+}
+
 bool SourceWatch::has_file(const struct stat& status) const {
   return std::ranges::any_of(files_, [&](const Seen& seen) {
     return seen.status.st_dev == status.st_dev && seen.status.st_ino == status.st_ino;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <sys/stat.h>
 #include <vector>
 
@@ -15,6 +16,9 @@ class SourceWatch {
 
   /// @retval kStale  A file changed since start(); the message names it.
   Result<void> check() const;
+
+  /// Lengths and times of modification of the files, as text: equal for files that nobody wrote to.
+  [[nodiscard]] std::string state() const;
 
   /// Whether `status` is that of one of the checkpoint's files, under whatever name.
   [[nodiscard]] bool has_file(const struct stat& status) const;

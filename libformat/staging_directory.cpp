@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 
 #include "trash_panda/base/file.h"
-
-#include "left_over.h"
+#include "trash_panda/format/pack_writer.h"
 
 namespace trash_panda::format {
 
@@ -18,16 +17,22 @@ std::filesystem::path without_trailing_slash(const std::filesystem::path& path) 
 
 }  // namespace
 
+std::filesystem::path partial_pack_path(const std::filesystem::path& target) {
+  std::filesystem::path path = without_trailing_slash(target);
+  path += ".partial";
+  return path;
+}
+
 StagingDirectory::StagingDirectory(FileSystem& file_system, std::filesystem::path target)
     : file_system_(&file_system), target_(std::move(target)) {
   parent_ = target_.has_parent_path() ? target_.parent_path() : std::filesystem::path(".");
-  staging_ = target_;
-  staging_ += ".partial";
+  staging_ = partial_pack_path(target_);
 }
 
 Result<StagingDirectory> StagingDirectory::create(FileSystem& file_system,
                                                   const std::filesystem::path& target,
-                                                  const SourceWatch& source, const Logger& log) {
+                                                  const SourceWatch& source, OwnName is_own,
+                                                  const Logger& log) {
   StagingDirectory staging(file_system, without_trailing_slash(target));
   if (!staging.target_.has_filename() || staging.target_.filename() == "." ||
       staging.target_.filename() == "..") {
@@ -46,11 +51,12 @@ Result<StagingDirectory> StagingDirectory::create(FileSystem& file_system,
                           printable(staging.target_.filename())))
             .with_hint("create it first"));
   }
-  TP_RETURN_IF_ERROR(staging.make_directory(source, log));
+  TP_RETURN_IF_ERROR(staging.make_directory(source, is_own, log));
   return staging;
 }
 
-Result<void> StagingDirectory::make_directory(const SourceWatch& source, const Logger& log) {
+Result<void> StagingDirectory::make_directory(const SourceWatch& source, OwnName is_own,
+                                              const Logger& log) {
   const bool is_left_over = file_system_->exists(staging_);
   if (is_left_over) {
     TP_RETURN_IF_ERROR(check_left_over_folder(staging_));
@@ -59,7 +65,7 @@ Result<void> StagingDirectory::make_directory(const SourceWatch& source, const L
   }
   Result<void> made = lock(log);
   if (made) {
-    made = is_left_over ? clear_left_over(source, log) : mark();
+    made = is_left_over ? take_over(source, is_own) : mark();
   }
   if (!made && !is_left_over && made.error().code() != ErrorCode::kLocked) {
     discard(log);
@@ -83,25 +89,35 @@ Result<void> StagingDirectory::lock(const Logger& log) {
 
 Result<void> StagingDirectory::mark() {
   TP_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> mark,
-                      file_system_->create_file(staging_ / kStagingMarkName));
+                      file_system_->create_file(staging_ / kStagingMarkName, WriteMode::kBuffered));
   TP_RETURN_IF_ERROR(mark->close());
-  // Durable before anything else is: what a power cut leaves must be known as ours.
-  return file_system_->sync_directory(staging_);
+  // Durable before anything else is: what a power cut leaves must be there, and known as ours.
+  TP_RETURN_IF_ERROR(file_system_->sync_directory(staging_));
+  return file_system_->sync_directory(parent_);
 }
 
-Result<void> StagingDirectory::clear_left_over(const SourceWatch& source, const Logger& log) {
+Result<void> StagingDirectory::take_over(const SourceWatch& source, OwnName is_own) {
   TP_ASSIGN_OR_RETURN(const std::vector<std::filesystem::path> entries,
                       file_system_->list_directory(staging_));
-  TP_RETURN_IF_ERROR(check_left_over_entries(staging_, entries, source));
+  TP_RETURN_IF_ERROR(check_left_over_entries(staging_, entries, source, is_own));
+  is_left_over_ = entries.size() > 1;
+  return entries.empty() ? mark() : Result<void>();
+}
+
+Result<void> StagingDirectory::clear() {
   // Emptied rather than replaced: the lock is on the folder, and must go on meaning something.
-  log(LogLevel::kInfo,
-      fmt::format("removing {}, which an interrupted run left", printable(staging_)));
+  TP_ASSIGN_OR_RETURN(const std::vector<std::filesystem::path> entries,
+                      file_system_->list_directory(staging_));
   for (const std::filesystem::path& entry : entries) {
     if (entry.filename() != kStagingMarkName) {
       TP_RETURN_IF_ERROR(file_system_->remove_all(entry));
     }
   }
-  return entries.empty() ? mark() : Result<void>();
+  return {};
+}
+
+std::filesystem::path StagingDirectory::journal_path() const {
+  return staging_ / kStagingMarkName;
 }
 
 Result<void> StagingDirectory::commit() {

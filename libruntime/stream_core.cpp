@@ -257,7 +257,12 @@ Result<void> StreamCore::make_ready(Block& block, ReadyTimes& times) const {
   }
   const std::span<std::byte> compute =
       block.compute ? compute_->bytes(*block.compute) : std::span<std::byte>();
-  block.tensors = HostDevice::place(block.layout, stored, compute);
+  Result<std::vector<TensorView>> tensors = HostDevice::place(block.layout, stored, compute);
+  if (!tensors) {
+    return std::unexpected(std::move(tensors).error().with_context(
+        fmt::format("extent \"{}\"", printable(block.extent->name))));
+  }
+  block.tensors = *std::move(tensors);
   times.made = RunClock::now();
   return {};
 }

@@ -114,8 +114,9 @@ Result<void> StreamCore::place_base(const PackedExtent& extent, BookedBuffer& st
     TP_ASSIGN_OR_RETURN(layout, lay_out_tensors(extent, options_, Unchanged::kCopied));
     TP_ASSIGN_OR_RETURN(compute, account_->take(MemoryUse::kBase, layout.compute_bytes));
   }
-  std::ranges::move(HostDevice::place(layout, bytes, compute.span()),
-                    std::back_inserter(base_tensors_));
+  TP_ASSIGN_OR_RETURN(std::vector<TensorView> tensors,
+                      HostDevice::place(layout, bytes, compute.span()));
+  std::ranges::move(tensors, std::back_inserter(base_tensors_));
   if (layout.compute_bytes > 0) {
     stored = std::move(compute);
   }

@@ -86,7 +86,8 @@ Result<TensorLayout> lay_out_tensors(const format::PackedExtent& extent,
                        .scale = nullptr,
                        .dtype = dtype,
                        .size_bytes = tensor.size_bytes,
-                       .is_in_place = !is_changed && unchanged == Unchanged::kInPlace,
+                       .is_in_place = !is_changed && unchanged == Unchanged::kInPlace &&
+                                      tensor.coding == format::TensorCoding::kRaw,
                        .compute_offset_bytes = layout.compute_bytes};
     if (is_changed) {
       if (tensor.scale) {

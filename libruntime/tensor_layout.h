@@ -31,9 +31,10 @@ enum class Unchanged {
   kCopied,  ///< So that the extent's memory can be given back.
 };
 
-/// Decides the dtype of each tensor: an override by name, else the compute dtype for floats of
-/// 8 to 32 bits, else the stored one. Integers are never expanded, F64 only by an override. Scales
-/// that are multiplied in are not listed.
+/// Decides where each tensor goes, coded ones always into the compute buffer, and its dtype: an
+/// override by name, else the compute dtype for floats of 8 to 32 bits, else the stored one.
+/// Integers are never expanded, F64 only by an override. Scales that are multiplied in are not
+/// listed.
 ///
 /// @retval kUsage        An override asks for what expand() can't do.
 /// @retval kUnsupported  A weight with a scale is of a dtype that expand() does not read.

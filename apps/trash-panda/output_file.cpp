@@ -20,15 +20,12 @@ namespace trash_panda::cli {
 
 namespace {
 
-std::filesystem::path folder_of(const std::filesystem::path& path) {
-  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-}
-
 Result<void> write_and_rename(FileSystem& files, const std::filesystem::path& path,
                               const std::filesystem::path& staged, std::string_view text,
                               Overwrite overwrite) {
-  TP_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, files.create_file(staged));
-  TP_RETURN_IF_ERROR(file->append(std::as_bytes(std::span(text))));
+  TP_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
+                      files.create_file(staged, WriteMode::kBuffered));
+  TP_RETURN_IF_ERROR(file->write_at(0, std::as_bytes(std::span(text))));
   TP_RETURN_IF_ERROR(file->sync());
   TP_RETURN_IF_ERROR(file->close());
   if (overwrite == Overwrite::kRefuse) {
@@ -41,6 +38,10 @@ Result<void> write_and_rename(FileSystem& files, const std::filesystem::path& pa
 }
 
 }  // namespace
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
 
 Result<void> check_output_file(const std::filesystem::path& path, Overwrite overwrite) {
   std::error_code error;

@@ -9,6 +9,9 @@
 
 namespace trash_panda::cli {
 
+/// The folder that a path is in; "." for a plain name.
+[[nodiscard]] std::filesystem::path folder_of(const std::filesystem::path& path);
+
 enum class Overwrite { kRefuse, kReplace };
 
 /// Whether `path` may be written: called before long work, so that it is not done in vain.

@@ -1,5 +1,6 @@
 #include "trash_panda/base/file_system.h"
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <string>
@@ -7,6 +8,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "trash_panda/base/aligned_buffer.h"
 
 #include "base/support/temp_dir.h"
 
@@ -50,10 +53,10 @@ class FileSizeLimit {
 
 TEST(PosixFileSystem, WritesAFileInPieces) {
   const TempDir dir;
-  const auto file = must(FileSystem::posix().create_file(dir / "file"));
-  ASSERT_TRUE(file->append(bytes_of("one ")));
-  ASSERT_TRUE(file->append(bytes_of("")));
-  ASSERT_TRUE(file->append(bytes_of("two")));
+  const auto file = must(FileSystem::posix().create_file(dir / "file", WriteMode::kBuffered));
+  ASSERT_TRUE(file->write_at(4, bytes_of("two")));
+  ASSERT_TRUE(file->write_at(2, bytes_of("")));
+  ASSERT_TRUE(file->write_at(0, bytes_of("one ")));
   ASSERT_TRUE(file->sync());
   ASSERT_TRUE(file->close());
   EXPECT_EQ(read_text(dir / "file"), "one two");
@@ -61,19 +64,49 @@ TEST(PosixFileSystem, WritesAFileInPieces) {
 
 TEST(PosixFileSystem, GoesOnAfterAShortWriteAndReportsWhyItEnds) {
   const TempDir dir;
-  const auto file = must(FileSystem::posix().create_file(dir / "file"));
+  const auto file = must(FileSystem::posix().create_file(dir / "file", WriteMode::kBuffered));
   const FileSizeLimit limit(10'000);
   // The kernel writes 10,000 bytes of it, then refuses the rest.
-  const Result<void> written = file->append(bytes_of(std::string(20'000, 'x')));
+  const Result<void> written = file->write_at(0, bytes_of(std::string(20'000, 'x')));
   expect_output_error(written);
   EXPECT_THAT(written.error().message(), ::testing::HasSubstr("File too large"));
   EXPECT_EQ(std::filesystem::file_size(dir / "file"), 10'000U);
 }
 
+TEST(PosixFileSystem, WritesWholePagesDirectlyAndTheRestThroughTheCache) {
+  const TempDir dir;
+  const AlignedBuffer pages = must(AlignedBuffer::create(8192));
+  std::ranges::fill(pages.span(), std::byte{'p'});
+  const auto file = must(FileSystem::posix().create_file(dir / "file", WriteMode::kDirect));
+  ASSERT_TRUE(file->write_at(4096, pages.span()));
+  ASSERT_TRUE(file->write_at(0, bytes_of("head")));
+  ASSERT_TRUE(file->write_at(12288, pages.span().first(4096)));
+  ASSERT_TRUE(file->close());
+  EXPECT_EQ(read_text(dir / "file"), "head" + std::string(4092, '\0') + std::string(12288, 'p'));
+}
+
+TEST(PosixFileSystem, CutsAFileThatItOpensAgain) {
+  const TempDir dir;
+  write_text(dir / "file", "kept and not");
+  {
+    const auto file = must(FileSystem::posix().open_file(dir / "file", 4, WriteMode::kDirect));
+    ASSERT_TRUE(file->write_at(4, bytes_of("!")));
+    ASSERT_TRUE(file->close());
+  }
+  EXPECT_EQ(read_text(dir / "file"), "kept!");
+  std::filesystem::create_symlink("file", dir / "link");
+  for (const char* name : {"link", "absent", "."}) {
+    const auto opened = FileSystem::posix().open_file(dir / name, 0, WriteMode::kBuffered);
+    ASSERT_FALSE(opened) << name;
+    EXPECT_EQ(opened.error().code(), ErrorCode::kOutput);
+  }
+  EXPECT_EQ(read_text(dir / "file"), "kept!");
+}
+
 TEST(PosixFileSystem, CreatesOnlyWhatIsNew) {
   const TempDir dir;
   write_text(dir / "file", "mine");
-  const auto file = FileSystem::posix().create_file(dir / "file");
+  const auto file = FileSystem::posix().create_file(dir / "file", WriteMode::kBuffered);
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error().code(), ErrorCode::kOutput);
   expect_output_error(FileSystem::posix().create_directory(dir / "file"));

@@ -36,6 +36,8 @@ Manifest make_manifest(std::size_t extent_count, std::size_t tensors_per_extent)
                                 .header_checksum = checksum}},
                     .extents = {},
                     .aliases = {},
+                    .stored_aliases = {},
+                    .left_out = {},
                     .plan_checksum = checksum};
   for (std::size_t e = 0; e < extent_count; ++e) {
     PackedExtent extent{.name = fmt::format("model.layers.{}", e),

@@ -27,8 +27,21 @@ using testing::Loss;
 using testing::must;
 using testing::SamplePack;
 
+/// A sample whose every extent is entered in the journal on its own.
+class JournaledSample : public SamplePack {
+ public:
+  JournaledSample() {
+    options().journal_bytes = 1;
+    options().log = [this](LogLevel, std::string_view line) {
+      has_resumed = has_resumed || line.starts_with("taking on with ");
+    };
+  }
+
+  bool has_resumed = false;
+};
+
 std::uint64_t calls_of_an_undisturbed_run() {
-  SamplePack sample;
+  JournaledSample sample;
   FaultFileSystem file_system;
   must(sample.write(file_system));
   return file_system.call_count();
@@ -55,39 +68,49 @@ std::string all_files(const std::filesystem::path& pack) {
   return fmt::format("{}", fmt::join(files | std::views::values, "|"));
 }
 
+std::string files_of_an_undisturbed_run() {
+  JournaledSample sample;
+  must(sample.write());
+  return all_files(sample.target());
+}
+
 class PackFault : public ::testing::TestWithParam<int> {};
 
-TEST_P(PackFault, FailsCleanlyAtEveryCall) {
+TEST_P(PackFault, FailsCleanlyAtEveryCallAndARerunTakesOn) {
   const std::uint64_t call_count = calls_of_an_undisturbed_run();
-  ASSERT_GT(call_count, 30U);
-  SamplePack sample;
+  const std::string expected = files_of_an_undisturbed_run();
+  ASSERT_GT(call_count, 40U);
+  std::size_t resumed_count = 0;
   for (std::uint64_t call = 0; call < call_count; ++call) {
     SCOPED_TRACE(fmt::format("call {} of {}", call, call_count));
+    JournaledSample sample;
     FaultFileSystem file_system;
     file_system.fail_call(call, GetParam());
     const Result<Manifest> written = sample.write(file_system);
     ASSERT_FALSE(written);
     EXPECT_THAT(written.error().message(), ::testing::HasSubstr(sample.dir().path().string()));
     EXPECT_FALSE(std::filesystem::exists(sample.target()));
-    EXPECT_FALSE(std::filesystem::exists(sample.dir() / "model.panda.partial"));
+    const bool can_resume = pack_can_resume(sample.target());
+    EXPECT_EQ(std::filesystem::exists(sample.dir() / "model.panda.partial"), can_resume);
+    must(sample.write());
+    EXPECT_EQ(sample.has_resumed, can_resume);
+    EXPECT_EQ(all_files(sample.target()), expected);
+    resumed_count += sample.has_resumed ? 1U : 0U;
   }
-  must(sample.write());
-  expect_none_or_whole(sample);
+  EXPECT_GT(resumed_count, 20U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Errnos, PackFault, ::testing::Values(ENOSPC, EIO));
 
 class PackPowerCut : public ::testing::TestWithParam<Loss> {};
 
-TEST_P(PackPowerCut, LeavesNoneOrAWholePackAndARerunSucceeds) {
+TEST_P(PackPowerCut, LeavesNoneOrAWholePackAndARerunTakesOn) {
   const std::uint64_t call_count = calls_of_an_undisturbed_run();
-  SamplePack undisturbed;
-  FaultFileSystem never_failing;
-  must(undisturbed.write(never_failing));
-  const std::string expected = all_files(undisturbed.target());
+  const std::string expected = files_of_an_undisturbed_run();
+  std::size_t resumed_count = 0;
   for (std::uint64_t call = 0; call <= call_count; ++call) {
     SCOPED_TRACE(fmt::format("power cut at call {} of {}", call, call_count));
-    SamplePack sample;
+    JournaledSample sample;
     FaultFileSystem file_system;
     file_system.cut_power_at(call);
     const Result<Manifest> written = sample.write(file_system);
@@ -101,6 +124,29 @@ TEST_P(PackPowerCut, LeavesNoneOrAWholePackAndARerunSucceeds) {
     if (!std::filesystem::exists(sample.target())) {
       FaultFileSystem healthy;
       must(sample.write(healthy));
+      resumed_count += sample.has_resumed ? 1U : 0U;
+    }
+    EXPECT_EQ(all_files(sample.target()), expected);
+  }
+  EXPECT_GT(resumed_count, 15U);
+}
+
+/// The rerun is cut, too, wherever that is; the one after it is not.
+TEST_P(PackPowerCut, MayHitTheRerunAsWell) {
+  const std::uint64_t call_count = calls_of_an_undisturbed_run();
+  const std::string expected = files_of_an_undisturbed_run();
+  for (std::uint64_t call = 0; call <= call_count; call += 7) {
+    SCOPED_TRACE(fmt::format("rerun cut at call {}", call));
+    JournaledSample sample;
+    for (const std::uint64_t cut : {call_count / 2, call}) {
+      FaultFileSystem file_system;
+      file_system.cut_power_at(cut);
+      const Result<Manifest> written = sample.write(file_system);
+      file_system.lose(GetParam());
+      expect_none_or_whole(sample);
+    }
+    if (!std::filesystem::exists(sample.target())) {
+      must(sample.write());
     }
     EXPECT_EQ(all_files(sample.target()), expected);
   }
@@ -108,7 +154,7 @@ TEST_P(PackPowerCut, LeavesNoneOrAWholePackAndARerunSucceeds) {
 
 INSTANTIATE_TEST_SUITE_P(Losses, PackPowerCut,
                          ::testing::Values(Loss::kNothing, Loss::kData, Loss::kDataToZeros,
-                                           Loss::kDataAndNames));
+                                           Loss::kSomeData, Loss::kDataAndNames));
 
 }  // namespace
 }  // namespace trash_panda::format

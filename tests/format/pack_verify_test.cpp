@@ -1,8 +1,13 @@
 #include "trash_panda/format/pack_verify.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <random>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -25,9 +30,12 @@ using testing::SamplePack;
 using ::testing::StartsWith;
 
 void flip_bit(const std::filesystem::path& path, std::size_t bit) {
-  std::string bytes = read_text(path);
-  bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << (bit % 8)));
-  testing::write_text(path, bytes);
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekg(static_cast<std::streamoff>(bit / 8));
+  const char byte = static_cast<char>(file.get() ^ (1 << (bit % 8)));
+  file.seekp(static_cast<std::streamoff>(bit / 8));
+  file.put(byte);
+  ASSERT_TRUE(file.flush());
 }
 
 TEST(VerifyPack, ReadsEveryByteOfEveryShard) {
@@ -73,22 +81,102 @@ TEST(VerifyPack, NamesAllThatDiffers) {
                           StartsWith("gpu-00001.safetensors: extent \"layers.0\" differs")));
 }
 
+/// TP_FLIPS=10000 for as many; a thousand take about a second.
+std::size_t flip_count() {
+  const char* text = std::getenv("TP_FLIPS");
+  return text == nullptr ? 1000 : std::stoul(text);
+}
+
 TEST(VerifyPack, FindsEverySampledBitFlipInEveryFile) {
   const testing::TempDir dir;
   std::filesystem::copy(testing::golden_path() / "v1_raw.panda", dir / "pack");
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE(fmt::format("seed {}", seed));
   std::mt19937_64 random(seed);
+  std::vector<std::filesystem::path> files;
+  std::vector<std::size_t> ends;  // Of each file, in bits of all files.
   for (const auto& entry : std::filesystem::directory_iterator(dir / "pack")) {
-    for (int i = 0; i < 60; ++i) {
-      const std::size_t bit = random() % (std::filesystem::file_size(entry.path()) * 8);
-      flip_bit(entry.path(), bit);
-      const Result<VerifyReport> report = verify_pack(dir / "pack", {});
-      EXPECT_FALSE(report && report->mismatches.empty()) << entry.path() << " bit " << bit;
-      flip_bit(entry.path(), bit);
-    }
+    files.push_back(entry.path());
+    ends.push_back((ends.empty() ? 0 : ends.back()) + std::filesystem::file_size(files.back()) * 8);
+  }
+  for (std::size_t i = 0; i < flip_count(); ++i) {
+    // A quarter of them in the small files, which bits of all files seldom hit.
+    const std::size_t at = random() % ends.back();
+    const std::size_t file =
+        i % 4 == 0 ? random() % files.size()
+                   : static_cast<std::size_t>(std::ranges::upper_bound(ends, at) - ends.begin());
+    const std::size_t bit = random() % (std::filesystem::file_size(files[file]) * 8);
+    flip_bit(files[file], bit);
+    const Result<VerifyReport> report = verify_pack(dir / "pack", {});
+    EXPECT_FALSE(report && report->mismatches.empty()) << files[file] << " bit " << bit;
+    flip_bit(files[file], bit);
   }
   EXPECT_THAT(must(verify_pack(dir / "pack", {})).mismatches, IsEmpty());
+}
+
+TEST(VerifyPackQuick, ReadsHeadersPlanAndManifest) {
+  SamplePack sample;
+  const Manifest manifest = must(sample.write());
+  const VerifyOptions quick = {.depth = VerifyDepth::kQuick};
+  const VerifyReport report = must(verify_pack(sample.target(), quick));
+  EXPECT_THAT(report.mismatches, IsEmpty());
+  EXPECT_EQ(report.extent_count, 0U);
+  EXPECT_EQ(report.verified_bytes, manifest.shards.size() * 4096);
+  flip_bit(sample.target() / "disk-00001.safetensors", manifest.extents[4].offset_bytes * 8);
+  EXPECT_THAT(must(verify_pack(sample.target(), quick)).mismatches, IsEmpty());
+  flip_bit(sample.target() / "ram-00001.safetensors", 100);
+  EXPECT_THAT(must(verify_pack(sample.target(), quick)).mismatches,
+              ElementsAre(StartsWith("ram-00001.safetensors: its header differs")));
+  std::filesystem::resize_file(sample.target() / "gpu-00001.safetensors", 4096);
+  EXPECT_EQ(verify_pack(sample.target(), quick).error().code(), ErrorCode::kCorrupt);
+}
+
+class ComparePack : public ::testing::Test {
+ protected:
+  ComparePack() { manifest_ = must(sample_.write()); }
+
+  [[nodiscard]] Result<VerifyReport> compare() {
+    return compare_with_source(sample_.target(), sample_.checkpoint(), sample_.weights(), {});
+  }
+
+  SamplePack sample_;
+  Manifest manifest_;
+};
+
+TEST_F(ComparePack, FindsEveryTensorAsInTheSource) {
+  const VerifyReport report = must(compare());
+  EXPECT_THAT(report.mismatches, IsEmpty());
+  EXPECT_EQ(report.extent_count, manifest_.extents.size());
+  std::uint64_t bytes = 0;
+  for (const auto& [name, data] : sample_.expected_tensors()) {
+    bytes += data.size();
+  }
+  EXPECT_EQ(report.verified_bytes, bytes);
+}
+
+TEST_F(ComparePack, NamesExtentAndTensorThatDiffer) {
+  const PackedExtent& extent = manifest_.extents[2];
+  // The second tensor, and the scale of the fourth.
+  for (const std::size_t tensor : {1U, 4U}) {
+    flip_bit(sample_.target() / "disk-00001.safetensors",
+             (extent.offset_bytes + extent.tensors[tensor].offset_bytes) * 8);
+  }
+  EXPECT_THAT(must(compare()).mismatches,
+              ElementsAre("disk-00001.safetensors: extent \"layers.1\": \"layers.1.mlp.weight\" "
+                          "differs from the source",
+                          AllOf(HasSubstr("layers.1.up.weight_scale"),
+                                HasSubstr("differs from the source"))));
+}
+
+TEST_F(ComparePack, RefusesAnotherCheckpoint) {
+  testing::SafetensorsBuilder other;
+  other.add_random("embed.weight", Dtype::kBf16, {10, 16});
+  other.write(sample_.dir() / "other.safetensors");
+  const Checkpoint checkpoint = must(Checkpoint::open(sample_.dir() / "other.safetensors"));
+  const Result<VerifyReport> report =
+      compare_with_source(sample_.target(), checkpoint, sample_.weights(), {});
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().code(), ErrorCode::kStale);
 }
 
 TEST(VerifyPack, StopsWhenAsked) {

@@ -1,4 +1,4 @@
-"""Writes this folder's manifests: the golden one with one defect each, sealed anew.
+"""Writes this folder's manifests: the golden ones with one defect each, sealed anew.
 
 Needs the package xxhash. Run it after the golden pack has changed; the results are committed.
 """
@@ -10,6 +10,7 @@ import xxhash
 
 HERE = pathlib.Path(__file__).resolve().parent
 GOLDEN = HERE.parent / "golden" / "v1_raw.panda" / "manifest.json"
+CODED_GOLDEN = HERE.parent / "golden" / "v1_exponent.panda" / "manifest.json"
 SEAL = "manifest_xxh3_128"
 
 
@@ -116,6 +117,22 @@ DEFECTS = {
     "version_2": edit(version=2),
 }
 
+CODED_DEFECTS = {
+    "coded_coding_unknown": edit(extents__1__tensors__1__coding="huffman"),
+    "coded_integers": edit(extents__1__tensors__1__dtype="I16"),
+    "coded_place_overlaps": edit(extents__1__tensors__1__stored_offset_bytes=0),
+    "coded_place_unaligned": edit(extents__1__tensors__1__stored_offset_bytes=320),
+    "coded_place_missing": edit(extents__1__tensors__1__stored_offset_bytes=...),
+    "coded_place_past_extent": edit(extents__1__tensors__3__stored_offset_bytes=2**63),
+    "coded_raw_of_other_size": edit(extents__1__tensors__0__stored_bytes=8),
+    "coded_size_too_large": edit(extents__1__tensors__1__stored_bytes=40_000 * 64),
+    "coded_size_too_small": edit(extents__1__tensors__1__stored_bytes=64),
+    "coded_size_unaligned": edit(extents__1__tensors__1__stored_bytes=30_001),
+    "source_file_out_of_range": edit(extents__1__tensors__0__source={"file": 7}),
+    "stored_alias_is_none": edit(stored_aliases={"head.weight": 0}),
+    "tensor_name_of_a_code": edit(extents__1__tensors__0__name="__coded__.x"),
+}
+
 
 def main() -> None:
     text = GOLDEN.read_text()
@@ -128,10 +145,11 @@ def main() -> None:
         "seal_missing": body.rstrip().rstrip(",") + "\n}\n",
         "seal_wrong": text.replace("layers.0", "layers.9", 1),
     }
-    for name, apply in DEFECTS.items():
-        manifest = json.loads(text)
-        apply(manifest)
-        written[name] = sealed(manifest)
+    for golden, defects in ((GOLDEN, DEFECTS), (CODED_GOLDEN, CODED_DEFECTS)):
+        for name, apply in defects.items():
+            manifest = json.loads(golden.read_text())
+            apply(manifest)
+            written[name] = sealed(manifest)
     for name, content in written.items():
         (HERE / f"{name}.json").write_text(content)
 

@@ -8,19 +8,23 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "trash_panda/base/file_system.h"
 
+#include "base/support/temp_dir.h"
+
 namespace trash_panda::testing {
 
 /// What a power cut takes away, at worst, of what was not synced.
 enum class Loss {
   kNothing,       ///< Everything had reached the drive.
-  kData,          ///< Names survive, data that were not synced don't: files are cut short.
+  kData,          ///< Names survive, data that were not synced don't: files are as last synced.
   kDataToZeros,   ///< Names and lengths survive, such data read as zeros.
+  kSomeData,      ///< Some of such data survive and some don't, in no order; lengths do.
   kDataAndNames,  ///< Names that were made or changed without a sync of their folder go too.
 };
 
@@ -39,6 +43,8 @@ class FaultFileSystem final : public FileSystem {
   }
   /// Call `call` and all later ones fail and do nothing: the power is gone.
   void cut_power_at(std::uint64_t call) { last_call_ = call; }
+  /// What the drive says that it has left.
+  void set_free_bytes(std::uint64_t bytes) { free_bytes_ = bytes; }
   /// Calls so far.
   [[nodiscard]] std::uint64_t call_count() const { return call_count_; }
 
@@ -47,14 +53,9 @@ class FaultFileSystem final : public FileSystem {
     if (loss == Loss::kNothing) {
       return;
     }
-    for (const auto& [path, synced_bytes] : synced_bytes_) {
-      if (!std::filesystem::exists(path)) {
-        continue;
-      }
-      const std::uint64_t size_bytes = std::filesystem::file_size(path);
-      std::filesystem::resize_file(path, std::min(synced_bytes, size_bytes));
-      if (loss == Loss::kDataToZeros) {
-        std::filesystem::resize_file(path, size_bytes);
+    for (const auto& [path, synced] : synced_) {
+      if (std::filesystem::exists(path)) {
+        write_text(path, survivor(read_text(path), synced, loss));
       }
     }
     if (loss == Loss::kDataAndNames) {
@@ -65,11 +66,25 @@ class FaultFileSystem final : public FileSystem {
     }
   }
 
-  Result<std::unique_ptr<WritableFile>> create_file(const std::filesystem::path& path) override {
+  Result<std::unique_ptr<WritableFile>> create_file(const std::filesystem::path& path,
+                                                    WriteMode mode) override {
     TP_RETURN_IF_ERROR(begin_call("create", path));
-    TP_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, posix().create_file(path));
-    synced_bytes_[path] = 0;
+    TP_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, posix().create_file(path, mode));
+    synced_[path] = {};
     unsynced_names_.push_back({.folder = path.parent_path(), .made = path, .old = {}});
+    return std::make_unique<FaultFile>(*this, std::move(file), path);
+  }
+
+  /// What another run left in a file counts as synced.
+  Result<std::unique_ptr<WritableFile>> open_file(const std::filesystem::path& path,
+                                                  std::uint64_t kept_bytes,
+                                                  WriteMode mode) override {
+    TP_RETURN_IF_ERROR(begin_call("open", path));
+    if (!synced_.contains(path)) {
+      synced_[path] = read_text(path);
+    }
+    TP_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
+                        posix().open_file(path, kept_bytes, mode));
     return std::make_unique<FaultFile>(*this, std::move(file), path);
   }
 
@@ -77,6 +92,13 @@ class FaultFileSystem final : public FileSystem {
     TP_RETURN_IF_ERROR(begin_call("create the folder", path));
     TP_RETURN_IF_ERROR(posix().create_directory(path));
     unsynced_names_.push_back({.folder = path.parent_path(), .made = path, .old = {}});
+    return {};
+  }
+
+  Result<void> link(const std::filesystem::path& file, const std::filesystem::path& name) override {
+    TP_RETURN_IF_ERROR(begin_call("link", name));
+    TP_RETURN_IF_ERROR(posix().link(file, name));
+    unsynced_names_.push_back({.folder = name.parent_path(), .made = name, .old = {}});
     return {};
   }
 
@@ -108,17 +130,23 @@ class FaultFileSystem final : public FileSystem {
 
   Result<void> remove_all(const std::filesystem::path& path) override {
     TP_RETURN_IF_ERROR(begin_call("remove", path));
-    return posix().remove_all(path);
+    TP_RETURN_IF_ERROR(posix().remove_all(path));
+    synced_.erase(path);
+    std::erase_if(unsynced_names_, [&](const Name& name) { return name.made == path; });
+    return {};
   }
 
   bool exists(const std::filesystem::path& path) override { return posix().exists(path); }
 
   Result<std::uint64_t> free_bytes(const std::filesystem::path& path) override {
     TP_RETURN_IF_ERROR(begin_call("ask for the free space of", path));
-    return posix().free_bytes(path);
+    return free_bytes_ ? *free_bytes_ : posix().free_bytes(path);
   }
 
  private:
+  /// What may survive or not on its own: less than a drive's sector, so that any file is cut up.
+  static constexpr std::size_t kSectorBytes = 64;
+
   /// A name in a folder that was made or, with `old`, changed by a rename.
   struct Name {
     std::filesystem::path folder;
@@ -132,21 +160,20 @@ class FaultFileSystem final : public FileSystem {
               std::filesystem::path path)
         : owner_(owner), file_(std::move(file)), path_(std::move(path)) {}
 
-    Result<void> append(std::span<const std::byte> bytes) override {
+    Result<void> write_at(std::uint64_t offset_bytes, std::span<const std::byte> bytes) override {
       if (Result<void> begun = owner_.begin_call("write", path_); !begun) {
         if (!owner_.is_power_cut()) {
           // A write that fails has often written something first.
-          TP_RETURN_IF_ERROR(file_->append(bytes.first(bytes.size() / 2)));
+          TP_RETURN_IF_ERROR(file_->write_at(offset_bytes, bytes.first(bytes.size() / 2)));
         }
         return begun;
       }
-      written_bytes_ += bytes.size();
-      return file_->append(bytes);
+      return file_->write_at(offset_bytes, bytes);
     }
 
     Result<void> sync() override {
       TP_RETURN_IF_ERROR(owner_.begin_call("sync", path_));
-      owner_.synced_bytes_[path_] = written_bytes_;
+      owner_.synced_[path_] = read_text(path_);
       return {};
     }
 
@@ -159,8 +186,23 @@ class FaultFileSystem final : public FileSystem {
     FaultFileSystem& owner_;
     std::unique_ptr<WritableFile> file_;
     std::filesystem::path path_;
-    std::uint64_t written_bytes_ = 0;
   };
+
+  /// What is left of a file.
+  static std::string survivor(const std::string& written, const std::string& synced, Loss loss) {
+    if (loss == Loss::kData || loss == Loss::kDataAndNames) {
+      return synced;
+    }
+    std::string left = synced;
+    left.resize(written.size(), '\0');
+    if (loss == Loss::kSomeData) {
+      for (std::size_t at = 0; at < left.size(); at += 2 * kSectorBytes) {
+        const std::size_t size = std::min(kSectorBytes, left.size() - at);
+        left.replace(at, size, written, at, size);
+      }
+    }
+    return left;
+  }
 
   Result<void> begin_call(const std::string& what, const std::filesystem::path& path) {
     const std::uint64_t call = call_count_++;
@@ -183,11 +225,11 @@ class FaultFileSystem final : public FileSystem {
       }
       return rest == "." ? to : to / rest;
     };
-    std::map<std::filesystem::path, std::uint64_t> synced_bytes;
-    for (const auto& [path, bytes] : synced_bytes_) {
-      synced_bytes[moved(path)] = bytes;
+    std::map<std::filesystem::path, std::string> synced;
+    for (auto& [path, text] : synced_) {
+      synced[moved(path)] = std::move(text);
     }
-    synced_bytes_ = std::move(synced_bytes);
+    synced_ = std::move(synced);
     for (Name& name : unsynced_names_) {
       name.folder = moved(name.folder);
       name.made = moved(name.made);
@@ -210,8 +252,9 @@ class FaultFileSystem final : public FileSystem {
   std::uint64_t failing_call_ = kNever;
   std::uint64_t last_call_ = kNever;
   int errno_value_ = EIO;
-  std::map<std::filesystem::path, std::uint64_t> synced_bytes_;  ///< Durable length of each file.
-  std::vector<Name> unsynced_names_;                             ///< In order of their making.
+  std::optional<std::uint64_t> free_bytes_;
+  std::map<std::filesystem::path, std::string> synced_;  ///< Durable contents of each file.
+  std::vector<Name> unsynced_names_;                     ///< In order of their making.
 };
 
 }  // namespace trash_panda::testing

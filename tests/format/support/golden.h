@@ -1,8 +1,10 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -100,6 +102,84 @@ class GoldenPack {
       }
     }
     return table;
+  }
+
+  TempDir dir_;
+  std::string source_;
+  format::Manifest manifest_;
+};
+
+/// The pack `golden/v1_exponent.panda` as this code writes it: a block with weights in the exponent
+/// code, of BF16 and of F32, between tensors that stay raw, and a base tensor.
+class GoldenCodedPack {
+ public:
+  GoldenCodedPack() {
+    using format::Dtype;
+    using format::Tier;
+    SafetensorsBuilder builder;
+    builder.metadata("format", "pt");
+    builder.add("embed.weight", Dtype::kI16, {3}, bytes_of(std::vector<std::int16_t>{1, 2, 3}));
+    builder.add("layers.0.norm", Dtype::kBf16, {3}, upper_halves(3, 1));
+    builder.add("layers.0.weight", Dtype::kBf16, {131, 130}, upper_halves(131 * 130, 2));
+    builder.add("layers.0.wide", Dtype::kF32, {128, 65}, whole_values(128 * 65, 3));
+    builder.add("layers.0.bias", Dtype::kF32, {2}, whole_values(2, 4));
+    source_ = builder.file();
+    write_text(dir_ / "source_exponent.safetensors", source_);
+    const format::Checkpoint checkpoint =
+        must(format::Checkpoint::open(dir_ / "source_exponent.safetensors"));
+    format::WeightTable weights;
+    for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
+      weights.weights.push_back({.name = checkpoint.tensors()[i].name,
+                                 .tensor_index = i,
+                                 .dtype = checkpoint.tensors()[i].dtype,
+                                 .scale = {}});
+    }
+    const format::PackLayout layout{.extents = {{.name = "base",
+                                                 .tier = Tier::kBase,
+                                                 .weights = {0},
+                                                 .coded = format::CodedFloats::kAll},
+                                                {.name = "layers.0",
+                                                 .tier = Tier::kDisk,
+                                                 .weights = {1, 2, 3, 4},
+                                                 .coded = format::CodedFloats::kAll}},
+                                    .aliases = {},
+                                    .plan_toml = "# the plan goes here\n"};
+    format::PackOptions options;
+    options.generator = "trash-panda golden";
+    options.reserve_bytes = 0;
+    manifest_ =
+        must(format::write_pack(FileSystem::posix(), checkpoint, weights, layout, path(), options));
+    manifest_.source_path = "source_exponent.safetensors";
+    write_text(path() / format::kManifestName, format::write_manifest(manifest_));
+  }
+
+  [[nodiscard]] std::filesystem::path path() const { return dir_ / "v1_exponent.panda"; }
+  [[nodiscard]] const std::string& source() const { return source_; }
+
+ private:
+  /// Sums of random bytes, about normally distributed, by arithmetic that is the same everywhere.
+  static std::vector<float> values(std::size_t count, std::uint64_t seed) {
+    std::mt19937_64 engine(seed);
+    std::vector<float> values(count);
+    for (float& value : values) {
+      const std::uint64_t bits = engine();
+      int sum = -8 * 255 / 2;
+      for (unsigned byte = 0; byte < 8; ++byte) {
+        sum += static_cast<int>(bits >> 8 * byte & 0xff);
+      }
+      value = static_cast<float>(sum) / 16384.0F;
+    }
+    return values;
+  }
+  static std::string whole_values(std::size_t count, std::uint64_t seed) {
+    return bytes_of(values(count, seed));
+  }
+  static std::string upper_halves(std::size_t count, std::uint64_t seed) {
+    std::vector<std::uint16_t> halves;
+    for (const float value : values(count, seed)) {
+      halves.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16));
+    }
+    return bytes_of(halves);
   }
 
   TempDir dir_;

@@ -11,7 +11,13 @@
 
 namespace trash_panda {
 
-/// A file being written, front to back. Nothing is durable before sync() has returned success.
+/// Whether writes go through the page cache.
+enum class WriteMode {
+  kBuffered,
+  kDirect,  ///< O_DIRECT as long as the filesystem and the requests allow; silently buffered else.
+};
+
+/// A file being written. Nothing is durable before sync() has returned success.
 ///
 /// Destroying one closes it and drops what was not synced: no destructor writes or hides an error.
 class WritableFile {
@@ -21,9 +27,11 @@ class WritableFile {
   WritableFile& operator=(const WritableFile&) = delete;
   virtual ~WritableFile() = default;
 
-  /// Appends all of `bytes`; loops over short writes and EINTR.
+  /// Writes all of `bytes` at `offset_bytes`, which may be past the end; loops over short writes
+  /// and EINTR. With kDirect, requests whose memory, place and size are whole pages go past the
+  /// page cache; the first that is not, or is refused, turns the file to buffered writes.
   /// @retval kOutput  No space, read-only, quota.
-  virtual Result<void> append(std::span<const std::byte> bytes) = 0;
+  virtual Result<void> write_at(std::uint64_t offset_bytes, std::span<const std::byte> bytes) = 0;
   /// Makes what was written durable (fdatasync).
   virtual Result<void> sync() = 0;
   /// Closes the file and reports the error that the system kept for that moment.
@@ -51,8 +59,18 @@ class FileSystem {
   static FileSystem& posix();
 
   /// Creates a new file. @retval kOutput  It exists, or can't be created.
-  virtual Result<std::unique_ptr<WritableFile>> create_file(const std::filesystem::path& path) = 0;
+  virtual Result<std::unique_ptr<WritableFile>> create_file(const std::filesystem::path& path,
+                                                            WriteMode mode) = 0;
+  /// Opens a file that exists, to write on behind its first `kept_bytes`; the rest is cut off.
+  /// @retval kOutput  It doesn't exist, is no regular file, or can't be written.
+  virtual Result<std::unique_ptr<WritableFile>> open_file(const std::filesystem::path& path,
+                                                          std::uint64_t kept_bytes,
+                                                          WriteMode mode) = 0;
   virtual Result<void> create_directory(const std::filesystem::path& path) = 0;
+  /// Gives a file a second name, on the same filesystem.
+  /// @retval kOutput  The new name exists, or the filesystem has no such links.
+  virtual Result<void> link(const std::filesystem::path& file,
+                            const std::filesystem::path& name) = 0;
   /// Replaces nothing: the target must not exist. @retval kOutput  It does.
   virtual Result<void> rename(const std::filesystem::path& from,
                               const std::filesystem::path& to) = 0;

@@ -10,6 +10,7 @@ namespace trash_panda {
 struct Progress {
   std::uint64_t done_bytes = 0;
   std::uint64_t total_bytes = 0;
+  std::uint64_t skipped_bytes = 0;  ///< Of `done_bytes`, what an earlier run did.
 };
 
 /// Called now and then from the thread that runs the operation; must not throw.

@@ -28,8 +28,24 @@ inline constexpr std::string_view kPackPlanName = "plan.toml";
 /// holes. They are not listed in the manifest, and no tensor of a model may be called so.
 inline constexpr std::string_view kPadPrefix = "__pad__.";
 
-/// Codec of extents that are stored as they are: the only one of version 1 so far.
+/// Names of the U8 tensors that stand for coded tensors in the shards begin with this, so that no
+/// other program takes a code for weights. No tensor of a model may be called so.
+inline constexpr std::string_view kCodedPrefix = "__coded__.";
+
+/// Codec of extents that are stored as they are.
 inline constexpr std::string_view kCodecRaw = "raw";
+/// Codec of extents some of whose tensors are stored in the exponent code. @see exponent_code.h
+inline constexpr std::string_view kCodecExponent = "exponent";
+
+/// How the bytes of one tensor are stored.
+enum class TensorCoding : std::uint8_t {
+  kRaw,       ///< As they are.
+  kExponent,  ///< In the exponent code.
+};
+
+/// "raw", "exponent".
+[[nodiscard]] std::string_view tensor_coding_name(TensorCoding coding);
+[[nodiscard]] std::optional<TensorCoding> parse_tensor_coding(std::string_view name);
 
 /// How the scale of a packed weight is laid out; the scale itself is the tensor
 /// `<name>_scale` of the same extent.
@@ -39,19 +55,37 @@ struct PackedScale {
   std::string source_name;  ///< Name of the stored scale in the source checkpoint.
 };
 
+/// How the source stores a tensor, as far as that is not as the pack says it.
+struct PackedSource {
+  std::uint32_t file_index = 0;     ///< Into Manifest::source_files.
+  std::string name = {};            ///< Empty: the same; of a scale, PackedScale::source_name.
+  std::optional<Dtype> dtype = {};  ///< Nothing: the same.
+  std::optional<Shape> shape = {};  ///< Nothing: the same.
+  /// Values were put into another order or width than the source has, so that its bytes can't be
+  /// made from them again. Scales only.
+  bool is_normalized = false;
+
+  bool operator==(const PackedSource&) const = default;
+};
+
 /// One tensor of an extent.
 struct PackedTensor {
   std::string name;
   Dtype dtype;
   Shape shape;
-  std::uint64_t offset_bytes;  ///< From the start of its extent; a multiple of kTensorAlignment.
-  std::uint64_t size_bytes;
+  std::uint64_t offset_bytes;        ///< From the start of the raw extent; of kTensorAlignment.
+  std::uint64_t size_bytes;          ///< Raw.
   std::optional<PackedScale> scale;  ///< Of a weight that has one.
   bool is_scale = false;             ///< This tensor is the scale of another one.
+  PackedSource source = {};
+  // As it lies in the shard; the same as above in extents of codec "raw".
+  TensorCoding coding = TensorCoding::kRaw;
+  std::uint64_t stored_offset_bytes = 0;  ///< From the start of the extent; of kTensorAlignment.
+  std::uint64_t stored_bytes = 0;
 };
 
-/// Tensors start on multiples of this within an extent: one cache line pair, and what vector loads
-/// and device copies like.
+/// Tensors start on multiples of this within an extent, raw and stored: one cache line pair, and
+/// what vector loads and device copies like.
 inline constexpr std::uint64_t kTensorAlignment = 256;
 
 /// One block's bytes (or a group of base tensors), contiguous and page-aligned in a shard.
@@ -62,7 +96,7 @@ struct PackedExtent {
   std::uint64_t offset_bytes;         ///< From the start of the shard; a multiple of the page size.
   std::uint64_t stored_bytes;         ///< A multiple of the page size.
   std::uint64_t raw_bytes;            ///< When decoded; equals stored_bytes for codec "raw".
-  std::string codec;                  ///< "raw".
+  std::string codec;                  ///< "raw" or "exponent".
   std::string checksum;               ///< xxh3-128 of the stored bytes, hex.
   std::vector<PackedTensor> tensors;  ///< By offset.
 };
@@ -79,6 +113,7 @@ struct PackedShard {
 struct SourceFile {
   std::string name;
   std::uint64_t size_bytes;
+  std::map<std::string, std::string> metadata = {};  ///< Its `__metadata__`.
 };
 
 /// All that a pack's manifest says. Plain data.
@@ -91,7 +126,10 @@ struct Manifest {
   std::vector<PackedShard> shards;
   std::vector<PackedExtent> extents;  ///< Base extents first, then blocks in execution order.
   std::map<std::string, std::string> aliases;  ///< Tied name → name of the stored tensor.
-  std::string plan_checksum;                   ///< xxh3-128 of plan.toml, hex.
+  /// Aliases that the source stores as tensors of their own: name → file, into source_files.
+  std::map<std::string, std::uint32_t> stored_aliases;
+  std::vector<std::string> left_out;  ///< Tensors of the source that are no parameters.
+  std::string plan_checksum;          ///< xxh3-128 of plan.toml, hex.
 };
 
 /// Writes the manifest as JSON, deterministically: equal manifests give equal bytes.

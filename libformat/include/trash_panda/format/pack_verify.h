@@ -6,29 +6,49 @@
 
 #include "trash_panda/base/error.h"
 #include "trash_panda/base/progress.h"
+#include "trash_panda/format/checkpoint.h"
 #include "trash_panda/format/manifest.h"
+#include "trash_panda/format/weights.h"
 
 namespace trash_panda::format {
 
+/// How much of a pack is read.
+enum class VerifyDepth {
+  kFull,   ///< Every byte.
+  kQuick,  ///< Manifest, plan and the headers of the shards: what is missing, cut or mixed up.
+};
+
 struct VerifyOptions {
-  ProgressCallback progress;  ///< May be empty.
+  VerifyDepth depth = VerifyDepth::kFull;
+  ProgressCallback progress = {};  ///< May be empty.
   StopFlag stop = nullptr;
 };
 
 /// What verify_pack() found. Empty `mismatches`: every byte is as it was written.
 struct VerifyReport {
   std::uint64_t verified_bytes = 0;
-  std::uint64_t extent_count = 0;
+  std::uint64_t extent_count = 0;       ///< That were read.
   std::vector<std::string> mismatches;  ///< One line each, naming the extent or header and shard.
   bool is_direct = true;  ///< Every shard was read past the page cache, so from the drive itself.
 };
 
-/// Reads every file of a pack, headers and padding included, with direct I/O where the filesystem
+/// Reads the files of a pack, headers and padding included, with direct I/O where the filesystem
 /// allows, and compares with the manifest's checksums. All mismatches are collected.
 ///
 /// @retval kFailed       A read failed.
 /// @retval kCorrupt      The manifest itself is damaged, or a shard is missing or of another size.
 /// @retval kInterrupted  `options.stop` was set.
 Result<VerifyReport> verify_pack(const std::filesystem::path& pack, const VerifyOptions& options);
+
+/// Compares every tensor of a pack, decoded, bit for bit with the checkpoint that it was made from.
+/// One line for each that differs, which names extent and tensor.
+///
+/// @param weights  Of `checkpoint`.
+/// @retval kStale        The checkpoint is another one: it lacks a tensor of the pack.
+/// @retval kCorrupt      The pack is damaged.
+/// @retval kInterrupted  `options.stop` was set.
+Result<VerifyReport> compare_with_source(const std::filesystem::path& pack,
+                                         const Checkpoint& checkpoint, const WeightTable& weights,
+                                         const VerifyOptions& options);
 
 }  // namespace trash_panda::format

@@ -16,11 +16,19 @@
 
 namespace trash_panda::format {
 
+/// Which tensors of an extent are stored in the exponent code, if they are large enough.
+enum class CodedFloats {
+  kNone,
+  kBf16,  ///< They shrink by a third.
+  kAll,   ///< F32, too, which shrink by a sixth.
+};
+
 /// One extent to write: which weights go in, and where it waits.
 struct ExtentLayout {
   std::string name;
   Tier tier;
   std::vector<std::size_t> weights;  ///< Into WeightTable::weights; each in exactly one extent.
+  CodedFloats coded = CodedFloats::kNone;
 };
 
 /// What to pack, in the order of the manifest: base extents, then blocks in execution order.
@@ -30,16 +38,28 @@ struct PackLayout {
   std::string plan_toml;  ///< Stored as plan.toml.
 };
 
+/// What becomes of `<target>.partial` that an earlier run left.
+enum class ResumeMode {
+  kIfSame,  ///< Taken on with where checkpoint, layout and plan are the same; else started anew.
+  kAlways,  ///< Taken on with, or an error says why it can't be.
+  kNever,   ///< Started anew.
+};
+
 struct PackOptions {
   std::uint64_t page_bytes = 4096;              ///< Extents start on a multiple of this.
   std::uint64_t reserve_bytes = 1'000'000'000;  ///< Space to leave free on the target drive.
+  std::uint64_t write_bytes_per_s_max = 0;      ///< Slows writing, and so reading, down; 0: never.
+  /// Finished extents are synced and entered in the journal together once they are this long:
+  /// about what is done again after a power cut, besides the extent that was being written.
+  std::uint64_t journal_bytes = 268'435'456;
+  ResumeMode resume = ResumeMode::kIfSame;
   std::string generator;
   ProgressCallback progress;  ///< May be empty.
   StopFlag stop = nullptr;
   Logger log = silent_logger();
 };
 
-/// What a pack takes, before it is written.
+/// What a pack takes.
 struct PackSize {
   std::uint64_t total_bytes;  ///< All shards, with headers and padding.
   std::map<Tier, std::uint64_t> tier_bytes;
@@ -62,7 +82,7 @@ Result<void> check_packable(const Checkpoint& checkpoint);
 Result<Manifest> lay_out_pack(const Checkpoint& checkpoint, const WeightTable& weights,
                               const PackLayout& layout, const PackOptions& options);
 
-/// Adds up what a layout takes.
+/// Adds up what a layout takes. Of extents that are still to be coded, an estimate.
 [[nodiscard]] PackSize pack_size(const Manifest& manifest);
 
 /// Whether the drive of `target` has the space for a pack, as write_pack() asks before it begins.
@@ -75,21 +95,50 @@ Result<void> check_pack_space(FileSystem& file_system, const std::filesystem::pa
                               std::uint64_t reserve_bytes);
 
 /// Writes a pack: `<target>.partial` is filled, synced and renamed to `target`; the manifest comes
-/// last. On failure the source is untouched and `target` does not exist; `<target>.partial` is
-/// removed.
+/// last. On failure the source is untouched and `target` does not exist. `<target>.partial` stays
+/// if a later run can take on with it (see pack_can_resume()), and is removed otherwise.
 ///
-/// The remains of an earlier run in `<target>.partial` are replaced, which is logged; anything else
-/// of that name is an error, and is not touched. Memory is bounded by a few copy buffers, whatever
-/// the model's size. A source file that is written to meanwhile is found by its size and time of
-/// modification.
+/// A run that takes on with it ends with the same bytes as an undisturbed one, and reads no
+/// finished extent of the source again; only the last one in `<target>.partial` is compared with
+/// its checksum. What it does with the remains of an earlier run is logged; anything else of that
+/// name is an error, and is not touched. Memory is bounded by a few buffers, whatever the model's
+/// size. Files are read and written past the page cache where the filesystems allow. A source file
+/// that is written to meanwhile is found by its size and time of modification.
 ///
 /// @retval kOutput       `target` exists, can't be written, or there is not enough space; or
 ///                       `<target>.partial` is not surely what an earlier run left.
 /// @retval kLocked       Another process is writing `target`.
-/// @retval kStale        The source changed while it was read.
+/// @retval kStale        The source changed while it was read, or, with ResumeMode::kAlways, since
+///                       `<target>.partial` was begun.
 /// @retval kInterrupted  `options.stop` was set.
 Result<Manifest> write_pack(FileSystem& file_system, const Checkpoint& checkpoint,
                             const WeightTable& weights, const PackLayout& layout,
                             const std::filesystem::path& target, const PackOptions& options);
+
+/// What a pack is to be for instead.
+struct PackRetiering {
+  std::vector<Tier> tiers;  ///< One per extent of the manifest; that of base extents is kBase.
+  std::string plan_toml;
+};
+
+/// Makes another pack of one, whose extents have other tiers. No weight is read or moved: a tier is
+/// a hint of the manifest, so manifest and plan are written anew, and the shards get a second name.
+///
+/// Works in `<target>.partial`, which is renamed at the end, and removed on failure.
+///
+/// @param target  On the filesystem of `pack`.
+/// @retval kUsage   The number of tiers is not that of the extents, or a base extent is to be
+///                  another tier's, or the other way round.
+/// @retval kOutput  `target` exists or can't be written, or the filesystem has no hard links.
+/// @retval kCorrupt, kMissing  As read_manifest().
+Result<Manifest> retier_pack(FileSystem& file_system, const std::filesystem::path& pack,
+                             const std::filesystem::path& target, const PackRetiering& retiering,
+                             const Logger& log);
+
+/// Where write_pack() works before `target` is complete: `<target>.partial`.
+[[nodiscard]] std::filesystem::path partial_pack_path(const std::filesystem::path& target);
+
+/// Whether `<target>.partial` holds finished extents of a pack, whose plan.toml is there too.
+[[nodiscard]] bool pack_can_resume(const std::filesystem::path& target);
 
 }  // namespace trash_panda::format

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trash_panda/base/error.h"
+#include "trash_panda/base/file_system.h"
+#include "trash_panda/base/log.h"
+#include "trash_panda/base/progress.h"
+#include "trash_panda/format/manifest.h"
+
+namespace trash_panda::format {
+
+/// A tensor of a checkpoint that is made from a pack.
+struct UnpackedTensor {
+  std::string name;
+  Dtype dtype;
+  Shape shape;
+  std::uint64_t size_bytes;
+  std::size_t extent_index;  ///< Where it is in the pack.
+  std::size_t tensor_index;
+  /// F32 in the pack, widened from `dtype`: a scale.
+  bool is_widened = false;
+};
+
+/// A file of a checkpoint that is made from a pack.
+struct UnpackedFile {
+  std::string name;  ///< "model.safetensors", "model-00001-of-00003.safetensors".
+  std::map<std::string, std::string> metadata;
+  std::vector<UnpackedTensor> tensors;  ///< In the order of the file.
+  std::uint64_t size_bytes = 0;         ///< Header included.
+};
+
+/// What unpack_pack() makes.
+struct UnpackLayout {
+  std::vector<UnpackedFile> files;
+  std::vector<std::string> normalized;  ///< Scales that have other bytes than in the source.
+};
+
+/// Decides which files a pack's checkpoint has: those that the source had, with its names and
+/// metadata, or, with a limit, files that are filled one after the other. Tensors lie in the order
+/// in which the safetensors library writes them.
+///
+/// @param file_bytes_max  Of the tensors of a file; a larger tensor gets a file of its own.
+[[nodiscard]] UnpackLayout lay_out_unpacked(const Manifest& manifest,
+                                            std::optional<std::uint64_t> file_bytes_max);
+
+struct UnpackOptions {
+  std::optional<std::uint64_t> file_bytes_max;
+  std::uint64_t reserve_bytes = 1'000'000'000;  ///< Space to leave free on the target drive.
+  ProgressCallback progress;                    ///< May be empty.
+  StopFlag stop = nullptr;
+  Logger log = silent_logger();
+};
+
+/// Makes a standard checkpoint of a pack: the folder `target`, with safetensors files and, where
+/// there are several, an index. Every tensor has the bytes that the source had, save the scales
+/// that UnpackLayout::normalized lists.
+///
+/// Works in `<target>.partial`, which is renamed at the end, and removed on failure.
+///
+/// @retval kOutput       `target` exists, can't be written, or there is not enough space.
+/// @retval kCorrupt      The pack is damaged.
+/// @retval kInterrupted  `options.stop` was set.
+Result<UnpackLayout> unpack_pack(FileSystem& file_system, const std::filesystem::path& pack,
+                                 const std::filesystem::path& target, const UnpackOptions& options);
+
+}  // namespace trash_panda::format

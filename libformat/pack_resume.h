@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trash_panda/base/error.h"
+#include "trash_panda/base/progress.h"
+#include "trash_panda/format/manifest.h"
+
+#include "staging_directory.h"
+
+namespace trash_panda::format {
+
+/// Indexes of a manifest's extents in the order in which they are written: shard after shard.
+[[nodiscard]] std::vector<std::size_t> write_order(const Manifest& manifest);
+
+/// What of a pack an earlier run finished.
+struct ResumePoint {
+  std::vector<PackedExtent> extents;  ///< The first ones in write_order(); empty: nothing.
+  std::uint64_t journal_bytes = 0;    ///< Of the journal that speak of them.
+  std::string obstacle;               ///< Why there is nothing, for messages.
+  bool is_stale = false;              ///< Because it is of another pack.
+};
+
+/// Looks at what an earlier run left: its journal, and whether the last extent that it lists is
+/// there with its checksum. Where it is not, the one before counts as the last one, and so on.
+///
+/// @param key       Of this run; a journal of another one is an obstacle.
+/// @param manifest  As lay_out_pack() made it.
+/// @retval kInterrupted  `stop` was set.
+Result<ResumePoint> find_resume_point(const StagingDirectory& staging, const std::string& key,
+                                      const Manifest& manifest, StopFlag stop);
+
+}  // namespace trash_panda::format

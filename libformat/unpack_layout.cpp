@@ -1,0 +1,191 @@
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trash_panda/format/pack_unpack.h"
+
+#include "tensor_size.h"
+#include "unpacked_header.h"
+
+namespace trash_panda::format {
+
+namespace {
+
+constexpr std::string_view kFileSuffix = ".safetensors";
+
+/// Collects the tensors of each file of the source.
+class SourceFiles {
+ public:
+  explicit SourceFiles(const Manifest& manifest) : manifest_(manifest) {
+    layout_.files.resize(std::max<std::size_t>(manifest.source_files.size(), 1));
+    for (std::size_t i = 0; i < manifest.source_files.size(); ++i) {
+      layout_.files[i].name = manifest.source_files[i].name;
+      layout_.files[i].metadata = manifest.source_files[i].metadata;
+    }
+  }
+
+  UnpackLayout collect() {
+    for (std::size_t e = 0; e < manifest_.extents.size(); ++e) {
+      add_extent(e);
+    }
+    for (const auto& [alias, file_index] : manifest_.stored_aliases) {
+      add_alias(alias, file_index);
+    }
+    return std::move(layout_);
+  }
+
+ private:
+  void add_extent(std::size_t extent_index) {
+    const std::vector<PackedTensor>& tensors = manifest_.extents[extent_index].tensors;
+    // Of the scale that follows, by the name that it has in the pack.
+    std::unordered_map<std::string, std::string> scale_names;
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      if (tensors[t].scale) {
+        scale_names.emplace(tensors[t].name + "_scale", tensors[t].scale->source_name);
+      }
+    }
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      const PackedTensor& tensor = tensors[t];
+      std::string name = tensor.source.name.empty() ? tensor.name : tensor.source.name;
+      if (tensor.is_scale && tensor.source.is_normalized) {
+        layout_.normalized.push_back(tensor.name);
+      } else if (tensor.is_scale) {
+        name = scale_names[tensor.name];
+      }
+      add(std::move(name), extent_index, t, tensor.source.file_index);
+    }
+  }
+
+  void add_alias(const std::string& alias, std::uint32_t file_index) {
+    const auto target = manifest_.aliases.find(alias);
+    for (std::size_t e = 0; e < manifest_.extents.size(); ++e) {
+      const std::vector<PackedTensor>& tensors = manifest_.extents[e].tensors;
+      const auto found = std::ranges::find(tensors, target->second, &PackedTensor::name);
+      if (found == tensors.end()) {
+        continue;
+      }
+      add(alias, e, static_cast<std::size_t>(found - tensors.begin()), file_index);
+      if (found->scale) {
+        const auto scale = std::ranges::find(tensors, found->name + "_scale", &PackedTensor::name);
+        layout_.normalized.push_back(alias + "_scale");
+        add(alias + "_scale", e, static_cast<std::size_t>(scale - tensors.begin()), file_index);
+      }
+      return;
+    }
+  }
+
+  void add(std::string name, std::size_t extent_index, std::size_t tensor_index,
+           std::uint32_t file_index) {
+    const PackedTensor& tensor = manifest_.extents[extent_index].tensors[tensor_index];
+    const bool is_as_in_source = !tensor.source.is_normalized;
+    const Dtype dtype =
+        is_as_in_source && tensor.source.dtype ? *tensor.source.dtype : tensor.dtype;
+    const Shape& shape =
+        is_as_in_source && tensor.source.shape ? *tensor.source.shape : tensor.shape;
+    const bool is_widened = tensor.is_scale && dtype_bits(dtype) != dtype_bits(tensor.dtype);
+    layout_.files[file_index].tensors.push_back(
+        {.name = std::move(name),
+         .dtype = dtype,
+         .shape = shape,
+         .size_bytes = is_widened ? tensor.size_bytes / 2 : tensor.size_bytes,
+         .extent_index = extent_index,
+         .tensor_index = tensor_index,
+         .is_widened = is_widened});
+  }
+
+  const Manifest& manifest_;
+  UnpackLayout layout_;
+};
+
+/// The order of the safetensors library: widest elements first, so that all are aligned.
+void sort_tensors(UnpackedFile& file) {
+  std::ranges::sort(file.tensors, [](const UnpackedTensor& a, const UnpackedTensor& b) {
+    const unsigned a_bits = dtype_bits(a.dtype);
+    const unsigned b_bits = dtype_bits(b.dtype);
+    return a_bits != b_bits     ? a_bits > b_bits
+           : a.dtype != b.dtype ? a.dtype > b.dtype
+                                : a.name < b.name;
+  });
+}
+
+/// Fills files one after the other, in the order of the model.
+std::vector<UnpackedFile> shard(std::vector<UnpackedFile> sources, std::uint64_t file_bytes_max) {
+  std::vector<UnpackedTensor> tensors;
+  std::map<std::string, std::string> metadata;
+  for (UnpackedFile& source : sources) {
+    std::ranges::move(source.tensors, std::back_inserter(tensors));
+    metadata.insert(source.metadata.begin(), source.metadata.end());
+  }
+  std::ranges::stable_sort(tensors, {}, [](const UnpackedTensor& tensor) {
+    return std::pair(tensor.extent_index, tensor.tensor_index);
+  });
+  std::vector<UnpackedFile> files(1);
+  std::uint64_t filled_bytes = 0;
+  for (UnpackedTensor& tensor : tensors) {
+    if (filled_bytes > 0 &&
+        tensor.size_bytes > file_bytes_max - std::min(file_bytes_max, filled_bytes)) {
+      files.emplace_back();
+      filled_bytes = 0;
+    }
+    filled_bytes += tensor.size_bytes;
+    files.back().tensors.push_back(std::move(tensor));
+  }
+  for (UnpackedFile& file : files) {
+    file.metadata = metadata;
+  }
+  return files;
+}
+
+bool is_plain_safetensors_name(const std::string& name) {
+  return name.size() > kFileSuffix.size() && name.ends_with(kFileSuffix) &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
+}
+
+/// Names that everybody looks for, unless all files have usable ones of their own.
+void name_files(std::vector<UnpackedFile>& files) {
+  const auto are_distinct = [&] {
+    std::vector<std::string> names;
+    for (const UnpackedFile& file : files) {
+      names.push_back(file.name);
+    }
+    std::ranges::sort(names);
+    return std::ranges::adjacent_find(names) == names.end();
+  };
+  const bool are_usable = std::ranges::all_of(
+      files, [](const UnpackedFile& file) { return is_plain_safetensors_name(file.name); });
+  if (are_usable && are_distinct()) {
+    return;
+  }
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    files[i].name = files.size() == 1
+                        ? "model.safetensors"
+                        : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
+  }
+}
+
+}  // namespace
+
+UnpackLayout lay_out_unpacked(const Manifest& manifest,
+                              std::optional<std::uint64_t> file_bytes_max) {
+  UnpackLayout layout = SourceFiles(manifest).collect();
+  if (file_bytes_max) {
+    layout.files = shard(std::move(layout.files), *file_bytes_max);
+  } else {
+    std::erase_if(layout.files, [](const UnpackedFile& file) { return file.tensors.empty(); });
+  }
+  name_files(layout.files);
+  for (UnpackedFile& file : layout.files) {
+    sort_tensors(file);
+    file.size_bytes = make_unpacked_header(file).size();
+    for (const UnpackedTensor& tensor : file.tensors) {
+      file.size_bytes += tensor.size_bytes;
+    }
+  }
+  return layout;
+}
+
+}  // namespace trash_panda::format

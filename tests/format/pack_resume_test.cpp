@@ -1,0 +1,216 @@
+// Taking on with what an interrupted run left. That crashes leave such things: pack_fault_test.cpp.
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trash_panda/format/pack_writer.h"
+
+#include "format/support/fault_file_system.h"
+#include "format/support/sample_pack.h"
+#include "pack_journal.h"
+
+namespace trash_panda::format {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::must;
+using testing::read_text;
+using testing::SamplePack;
+using ::testing::StartsWith;
+
+/// A sample whose first run was stopped after three of its five extents.
+class ResumePack : public ::testing::Test {
+ protected:
+  ResumePack() {
+    sample_.options().journal_bytes = 1;
+    sample_.options().log = [this](LogLevel, std::string_view line) { log_.emplace_back(line); };
+    sample_.options().stop = &stop_;
+    std::size_t steps = 0;
+    sample_.options().progress = [&](const Progress&) {
+      // Two extents of one shard, then its header; one extent of the next one.
+      stop_ = ++steps >= kSteps;
+    };
+    const Result<Manifest> written = sample_.write();
+    EXPECT_EQ(written.error().code(), ErrorCode::kInterrupted);
+    stop_ = false;
+    sample_.options().progress = [this](const Progress& progress) {
+      first_done_bytes_ = std::min(first_done_bytes_, progress.done_bytes);
+    };
+    EXPECT_EQ(read_journal(journal_path()).extents.size(), kFinished);
+    EXPECT_TRUE(pack_can_resume(sample_.target()));
+    log_.clear();
+  }
+
+  static constexpr std::size_t kSteps = 5;
+  static constexpr std::size_t kFinished = 3;
+
+  [[nodiscard]] std::filesystem::path staging() const {
+    return partial_pack_path(sample_.target());
+  }
+  [[nodiscard]] std::filesystem::path journal_path() const {
+    return staging() / ".trash-panda-partial";
+  }
+
+  /// The pack is there and as an undisturbed run writes it.
+  void expect_written() {
+    must(sample_.write());
+    EXPECT_FALSE(std::filesystem::exists(staging()));
+    const auto undisturbed = sample_.dir() / "undisturbed.panda";
+    must(write_pack(FileSystem::posix(), sample_.checkpoint(), sample_.weights(), sample_.layout(),
+                    undisturbed, sample_.options()));
+    for (const auto& entry : std::filesystem::directory_iterator(undisturbed)) {
+      EXPECT_EQ(read_text(entry.path()), read_text(sample_.target() / entry.path().filename()))
+          << entry.path();
+    }
+  }
+
+  void flip_byte(const std::filesystem::path& path, std::size_t at) {
+    std::string text = read_text(path);
+    text.at(at) = static_cast<char>(text.at(at) ^ 1);
+    testing::write_text(path, text);
+  }
+
+  SamplePack sample_;
+  std::atomic<bool> stop_ = false;
+  std::vector<std::string> log_;
+  std::uint64_t first_done_bytes_ = UINT64_MAX;
+};
+
+TEST_F(ResumePack, TakesOnBehindTheLastFinishedExtent) {
+  expect_written();
+  EXPECT_THAT(log_, ElementsAre(AllOf(StartsWith("taking on with "), HasSubstr("3 of 5 extents"))));
+}
+
+TEST_F(ResumePack, DoesNotReadFinishedExtentsAgain) {
+  // Bytes of the source that only finished extents hold, changed behind the back of the checks.
+  const auto written_at = std::filesystem::last_write_time(sample_.checkpoint_path());
+  const TensorRecord& embed =
+      sample_.checkpoint().tensors()[*sample_.checkpoint().find("embed.weight")];
+  flip_byte(sample_.checkpoint_path(), embed.offset_bytes);
+  std::filesystem::last_write_time(sample_.checkpoint_path(), written_at);
+  const std::string base = read_text(staging() / "base-00001.safetensors");
+  must(sample_.write());
+  EXPECT_EQ(read_text(sample_.target() / "base-00001.safetensors").substr(4096), base.substr(4096));
+}
+
+TEST_F(ResumePack, CountsFinishedExtentsAsDone) {
+  must(sample_.write());
+  EXPECT_GE(first_done_bytes_, 4096U);
+}
+
+TEST_F(ResumePack, StartsAnewWhenTheSourceChanged) {
+  std::filesystem::last_write_time(
+      sample_.checkpoint_path(),
+      std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
+  expect_written();
+  EXPECT_THAT(log_, ElementsAre(AllOf(StartsWith("removing "), HasSubstr("is another one now"))));
+}
+
+TEST_F(ResumePack, StartsAnewForAnotherPlanOrLayout) {
+  sample_.layout().plan_toml += "# another\n";
+  expect_written();
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("is another one now")));
+}
+
+TEST_F(ResumePack, RefusesAnotherPlanWhereItHasToTakeOn) {
+  sample_.layout().extents[1].tier = Tier::kRam;
+  sample_.options().resume = ResumeMode::kAlways;
+  const Result<Manifest> written = sample_.write();
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code(), ErrorCode::kStale);
+  EXPECT_THAT(written.error().hint(), HasSubstr("--no-resume"));
+  sample_.layout().extents[1].tier = Tier::kGpu;
+  expect_written();
+  EXPECT_THAT(log_, ElementsAre(StartsWith("taking on with ")));
+}
+
+TEST_F(ResumePack, StartsAnewWhenAsked) {
+  sample_.options().resume = ResumeMode::kNever;
+  expect_written();
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("as was asked for")));
+}
+
+TEST_F(ResumePack, WritesADamagedLastExtentAgain) {
+  const auto last = read_journal(journal_path()).extents.back();
+  flip_byte(staging() / "ram-00001.safetensors", last.offset_bytes + 7);
+  expect_written();
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("2 of 5 extents")));
+}
+
+TEST_F(ResumePack, StartsAnewWhereNothingIsLeft) {
+  for (const char* tier : {"base", "gpu", "ram"}) {
+    std::filesystem::remove(staging() / fmt::format("{}-00001.safetensors", tier));
+  }
+  expect_written();
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("what it had finished is damaged")));
+}
+
+TEST_F(ResumePack, IgnoresATornLastLineOfTheJournal) {
+  const std::string journal = read_text(journal_path());
+  testing::write_text(journal_path(), journal.substr(0, journal.size() - 1));
+  expect_written();
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("2 of 5 extents")));
+}
+
+TEST_F(ResumePack, TrustsNoLineOfTheJournalThatWasChanged) {
+  flip_byte(journal_path(), read_text(journal_path()).rfind("stored_bytes") + 16);
+  expect_written();
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("2 of 5 extents")));
+}
+
+TEST_F(ResumePack, NeedsOnlyTheSpaceThatIsMissing) {
+  const Manifest manifest = must(sample_.lay_out_pack());
+  std::uint64_t there_bytes = 0;
+  for (const char* tier : {"base", "gpu", "ram"}) {
+    there_bytes +=
+        std::filesystem::file_size(staging() / fmt::format("{}-00001.safetensors", tier));
+  }
+  testing::FaultFileSystem drive;
+  drive.set_free_bytes(pack_size(manifest).total_bytes);
+  const auto has_space = [&](std::uint64_t reserve_bytes) {
+    return check_pack_space(drive, sample_.target(), sample_.layout(), manifest, reserve_bytes)
+        .has_value();
+  };
+  // The manifest and the plan take space, too.
+  EXPECT_TRUE(has_space(there_bytes - 8192));
+  EXPECT_FALSE(has_space(there_bytes));
+  sample_.options().reserve_bytes = UINT64_MAX / 2;
+  const Result<Manifest> written = sample_.write();
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code(), ErrorCode::kOutput);
+  sample_.options().reserve_bytes = 0;
+  expect_written();
+  EXPECT_THAT(log_.back(), StartsWith("taking on with "));
+}
+
+TEST(ReadJournal, IsEmptyForWhatIsNone) {
+  const testing::TempDir dir;
+  EXPECT_THAT(read_journal(dir / "absent").key, IsEmpty());
+  for (const std::string& text : {std::string(), std::string("x"), std::string("\n\n"),
+                                  std::string(100, 'a') + "\n", std::string(64, '\0')}) {
+    testing::write_text(dir / "journal", text);
+    EXPECT_THAT(read_journal(dir / "journal").key, IsEmpty());
+    EXPECT_THAT(read_journal(dir / "journal").extents, IsEmpty());
+  }
+}
+
+TEST(Pace, HoldsARate) {
+  SamplePack sample;
+  sample.options().write_bytes_per_s_max = 100'000;
+  const auto start = std::chrono::steady_clock::now();
+  must(sample.write());
+  // Five extents of a page.
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(200));
+}
+
+}  // namespace
+}  // namespace trash_panda::format

@@ -1,0 +1,223 @@
+#include "trash_panda/format/pack_unpack.h"
+
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "format/support/fault_file_system.h"
+#include "format/support/sample_pack.h"
+
+namespace trash_panda::format {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using testing::must;
+using testing::read_text;
+using testing::SafetensorsBuilder;
+using testing::SamplePack;
+
+/// Name, dtype, shape and bytes of every tensor.
+std::map<std::string, std::string> contents_of(const Checkpoint& checkpoint) {
+  std::map<std::string, std::string> contents;
+  for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
+    const TensorRecord& tensor = checkpoint.tensors()[i];
+    std::string bytes(tensor.size_bytes, '\0');
+    EXPECT_TRUE(checkpoint.read_tensor(i, std::as_writable_bytes(std::span(bytes))));
+    contents[std::string(tensor.name)] =
+        fmt::format("{} {} ", dtype_name(tensor.dtype), to_string(tensor.shape)) + bytes;
+  }
+  return contents;
+}
+
+std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    names.push_back(entry.path().filename());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+UnpackOptions no_reserve() {
+  UnpackOptions options;
+  options.reserve_bytes = 0;
+  return options;
+}
+
+/// Packs a checkpoint whose weights are all its tensors, a block each.
+class PackedCheckpoint {
+ public:
+  explicit PackedCheckpoint(const std::filesystem::path& path, PackLayout layout = {})
+      : checkpoint(must(Checkpoint::open(path))) {
+    WeightTable weights;
+    for (std::size_t i = 0; i < checkpoint.tensors().size(); ++i) {
+      const TensorRecord& tensor = checkpoint.tensors()[i];
+      const std::string name(tensor.name);
+      if (!layout.aliases.contains(name)) {
+        layout.extents.push_back(
+            {.name = name, .tier = Tier::kDisk, .weights = {weights.weights.size()}});
+        weights.weights.push_back(
+            {.name = tensor.name, .tensor_index = i, .dtype = tensor.dtype, .scale = {}});
+      }
+    }
+    PackOptions pack;
+    pack.reserve_bytes = 0;
+    must(write_pack(FileSystem::posix(), checkpoint, weights, layout, dir / "pack", pack));
+  }
+
+  Result<UnpackLayout> unpack(const UnpackOptions& unpack_options = no_reserve()) {
+    return unpack_pack(FileSystem::posix(), dir / "pack", dir / "out", unpack_options);
+  }
+
+  testing::TempDir dir;
+  Checkpoint checkpoint;
+};
+
+TEST(UnpackPack, GivesEveryTensorBackAsTheSourceHadIt) {
+  SamplePack sample;
+  must(sample.write());
+  const UnpackLayout layout =
+      must(unpack_pack(FileSystem::posix(), sample.target(), sample.dir() / "out", no_reserve()));
+  EXPECT_THAT(layout.normalized, IsEmpty());
+  EXPECT_THAT(names_in(sample.dir() / "out"), ElementsAre("model.safetensors"));
+  const Checkpoint unpacked = must(Checkpoint::open(sample.dir() / "out"));
+  EXPECT_TRUE(contents_of(unpacked) == contents_of(sample.checkpoint()));
+  EXPECT_FALSE(std::filesystem::exists(sample.dir() / "out.partial"));
+}
+
+TEST(UnpackPack, NarrowsEveryF16ThatWasWidened) {
+  std::vector<std::uint16_t> all(65'536);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i] = static_cast<std::uint16_t>(i);
+  }
+  const testing::TempDir dir;
+  SafetensorsBuilder builder;
+  builder.add_random("w", Dtype::kF8E4M3, {256, 256});
+  builder.add("w_scale", Dtype::kF16, {256, 256}, testing::bytes_of(all));
+  builder.write(dir / "model.safetensors");
+  const Checkpoint checkpoint = must(Checkpoint::open(dir / "model.safetensors"));
+  WeightTable weights;
+  weights.weights.push_back({.name = "w",
+                             .tensor_index = 0,
+                             .dtype = Dtype::kF8E4M3,
+                             .scale = WeightScale{.tensor_index = 1,
+                                                  .granularity = Granularity::kBlock,
+                                                  .shape = {256, 256},
+                                                  .block_shape = {1, 1},
+                                                  .transform = ScaleTransform::kNone}});
+  const PackLayout layout = {.extents = {{.name = "block", .tier = Tier::kDisk, .weights = {0}}},
+                             .aliases = {},
+                             .plan_toml = ""};
+  PackOptions pack;
+  pack.reserve_bytes = 0;
+  must(write_pack(FileSystem::posix(), checkpoint, weights, layout, dir / "pack", pack));
+  must(unpack_pack(FileSystem::posix(), dir / "pack", dir / "out", no_reserve()));
+  EXPECT_TRUE(contents_of(must(Checkpoint::open(dir / "out"))) == contents_of(checkpoint));
+}
+
+TEST(UnpackPack, KeepsFilesIndexAndMetadata) {
+  const testing::TempDir dir;
+  SafetensorsBuilder first;
+  first.metadata("format", "pt").metadata("who", "me");
+  first.add_random("layers.0.w", Dtype::kBf16, {4, 4}).add_random("layers.0.b", Dtype::kF32, {4});
+  first.write(dir / "model-00001-of-00002.safetensors");
+  SafetensorsBuilder second;
+  second.add_random("layers.1.w", Dtype::kBf16, {4, 4}).add_random("step", Dtype::kI64, {});
+  second.write(dir / "model-00002-of-00002.safetensors");
+  testing::write_index(dir / "model.safetensors.index.json",
+                       {{"layers.0.w", "model-00001-of-00002.safetensors"},
+                        {"layers.0.b", "model-00001-of-00002.safetensors"},
+                        {"layers.1.w", "model-00002-of-00002.safetensors"},
+                        {"step", "model-00002-of-00002.safetensors"}});
+  PackedCheckpoint packed(dir.path());
+  must(packed.unpack());
+  EXPECT_THAT(names_in(packed.dir / "out"),
+              ElementsAre("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+                          "model.safetensors.index.json"));
+  const Checkpoint unpacked = must(Checkpoint::open(packed.dir / "out"));
+  EXPECT_TRUE(contents_of(unpacked) == contents_of(packed.checkpoint));
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(unpacked.files()[i].metadata, packed.checkpoint.files()[i].metadata);
+  }
+  const auto index =
+      nlohmann::json::parse(read_text(packed.dir / "out/model.safetensors.index.json"));
+  EXPECT_EQ(index["metadata"]["total_size"], 32 + 16 + 32 + 8);
+  EXPECT_EQ(index["weight_map"].size(), 4U);
+}
+
+TEST(UnpackPack, FillsFilesUpToALimit) {
+  const testing::TempDir dir;
+  SafetensorsBuilder builder;
+  for (const int size : {300, 300, 500, 2000, 10}) {
+    builder.add_random(fmt::format("t{}", builder.tensors().size()), Dtype::kU8,
+                       {static_cast<std::uint64_t>(size)});
+  }
+  builder.write(dir / "model.safetensors");
+  PackedCheckpoint packed(dir / "model.safetensors");
+  UnpackOptions limited = no_reserve();
+  limited.file_bytes_max = 600;
+  const UnpackLayout layout = must(packed.unpack(limited));
+  ASSERT_EQ(layout.files.size(), 4U);
+  EXPECT_EQ(layout.files[0].name, "model-00001-of-00004.safetensors");
+  EXPECT_EQ(layout.files[0].tensors.size(), 2U);
+  EXPECT_EQ(layout.files[2].tensors[0].name, "t3");
+  for (const UnpackedFile& file : layout.files) {
+    EXPECT_EQ(std::filesystem::file_size(packed.dir / "out" / file.name), file.size_bytes);
+  }
+  EXPECT_TRUE(contents_of(must(Checkpoint::open(packed.dir / "out"))) ==
+              contents_of(packed.checkpoint));
+}
+
+TEST(UnpackPack, StoresAliasesThatTheSourceStored) {
+  const testing::TempDir dir;
+  SafetensorsBuilder builder;
+  builder.add("embed.weight", Dtype::kU8, {4}, "abcd").add("head.weight", Dtype::kU8, {4}, "abcd");
+  builder.write(dir / "model.safetensors");
+  PackedCheckpoint packed(
+      dir / "model.safetensors",
+      {.extents = {},
+       .aliases = {{"head.weight", "embed.weight"}, {"by_config.weight", "embed.weight"}},
+       .plan_toml = ""});
+  must(packed.unpack());
+  EXPECT_TRUE(contents_of(must(Checkpoint::open(packed.dir / "out"))) ==
+              contents_of(packed.checkpoint));
+}
+
+TEST(UnpackPack, RefusesWhatExistsAndCleansUpWhenItFails) {
+  SamplePack sample;
+  must(sample.write());
+  const auto out = sample.dir() / "out";
+  std::uint64_t call_count = 0;
+  {
+    testing::FaultFileSystem counting;
+    must(unpack_pack(counting, sample.target(), out, no_reserve()));
+    call_count = counting.call_count();
+  }
+  EXPECT_EQ(unpack_pack(FileSystem::posix(), sample.target(), out, no_reserve()).error().code(),
+            ErrorCode::kOutput);
+  std::filesystem::remove_all(out);
+  for (std::uint64_t call = 0; call < call_count; ++call) {
+    SCOPED_TRACE(fmt::format("call {} of {}", call, call_count));
+    testing::FaultFileSystem faulty;
+    faulty.fail_call(call, ENOSPC);
+    ASSERT_FALSE(unpack_pack(faulty, sample.target(), out, no_reserve()));
+    EXPECT_FALSE(std::filesystem::exists(out));
+    EXPECT_FALSE(std::filesystem::exists(sample.dir() / "out.partial"));
+  }
+  UnpackOptions stopped = no_reserve();
+  const std::atomic<bool> stop = true;
+  stopped.stop = &stop;
+  EXPECT_EQ(unpack_pack(FileSystem::posix(), sample.target(), out, stopped).error().code(),
+            ErrorCode::kInterrupted);
+}
+
+}  // namespace
+}  // namespace trash_panda::format
