@@ -78,20 +78,40 @@ void define_repack(CommandDefinition& command, RepackOptions& options) {
       .describe(
           "Lays a checkpoint out for streaming: a folder of safetensors shards, one per tier, "
           "whose blocks lie page-aligned in execution order, with a checksum each. The source is "
-          "never touched; killed at any moment, it leaves no half pack under the final name.")
-      .positional("MODEL", options.model, std::string(kModelHelp))
+          "never touched. Interrupted or killed at any moment, it leaves no half pack under the "
+          "final name, but DIR.partial, with which the next run takes on: what is finished is not "
+          "read again.\n\n"
+          "Given a pack and another plan, it gives the blocks their new tiers, in place or under "
+          "another name: a tier is a remark in the manifest, so no weight is read or moved.")
+      .positional("MODEL", options.model,
+                  std::string(kModelHelp) + "; or a pack, which is fitted to --plan")
       .value("-o,--output", "DIR", options.output,
              "the pack's folder (default: MODEL.panda beside MODEL)")
       .value("--plan", "FILE", options.plan,
              "the plan to lay it out for (default: plans for this machine)")
+      .value(
+          "--compress", "HOW", options.compress,
+          "exponent: store bf16 weights a third smaller and f32 weights a sixth, by a lossless "
+          "code of their exponents; none: as they are; auto: bf16 of the blocks for which the plan "
+          "says so, and if it was made without measured rates, of those on disk (default auto)")
+      .choices({"auto", "none", "exponent"})
+      .from_environment()
       .value("--align", "SIZE", options.align, "extents start on multiples of this (default 4096)")
       .from_environment()
       .value("--reserve", "SIZE", options.reserve,
              "space to leave free on the target drive (default 1GB)")
       .from_environment()
-      .flag("-n,--dry-run", options.dry_run, "write nothing; say how large the pack would be")
+      .value("--limit-rate", "SIZE", options.limit_rate,
+             "write no more than this a second (default: as fast as the drives)")
+      .from_environment()
+      .flag("-n,--dry-run", options.dry_run,
+            "write nothing; say how large the pack would be and how long reading takes")
       .flag("--force", options.force, "replace an existing pack, once the new one is complete")
       .flag("--verify", options.verify, "read the pack back and compare checksums")
+      .flag("--resume", options.resume,
+            "take on with what an interrupted run left, or fail where it was for another model, "
+            "plan or layout (default: take on if it is the same, else start anew)")
+      .flag("--no-resume", options.no_resume, "start anew")
       .example("trash-panda repack model.safetensors --plan plan.toml",
                "writes model.panda, laid out for the plan")
       .example("trash-panda repack models/flux -o /nvme/flux.panda --verify",
@@ -101,10 +121,35 @@ void define_repack(CommandDefinition& command, RepackOptions& options) {
 void define_verify(CommandDefinition& command, VerifyOptions& options) {
   command
       .describe(
-          "Reads every byte of a pack and compares it with the checksums of its manifest. "
-          "Exits 6 and names the extents if any differ.")
+          "Reads every byte of a pack, past the page cache, and compares it with the checksums of "
+          "its manifest; or every tensor with that of the checkpoint it was made from. Exits 6 and "
+          "names the extents if any differ.")
       .positional("PACK", options.pack, "a folder that repack wrote")
-      .example("trash-panda verify model.panda", "is the pack as it was written?");
+      .flag("--quick", options.quick,
+            "read manifest, plan and headers only: finds what is missing or cut short")
+      .value("--source", "MODEL", options.source,
+             "compare bit for bit with this checkpoint, in place of the checksums")
+      .example("trash-panda verify model.panda", "is the pack as it was written?")
+      .example("trash-panda verify model.panda --source model.safetensors",
+               "does it hold what the checkpoint holds?");
+}
+
+void define_unpack(CommandDefinition& command, UnpackOptions& options) {
+  command
+      .describe(
+          "Makes a standard checkpoint of a pack: safetensors files with the names, metadata and "
+          "bytes that the source had, and an index where there are several. Scales that were put "
+          "into another form keep the pack's, under the pack's names; a note says which.")
+      .positional("PACK", options.pack, "a folder that repack wrote")
+      .value("-o,--output", "DIR", options.output, "the checkpoint's folder, which is made")
+      .value("--max-shard-size", "SIZE", options.max_shard_size,
+             "tensors of a file at most (default: files as the source had them)")
+      .value("--reserve", "SIZE", options.reserve,
+             "space to leave free on the target drive (default 1GB)")
+      .from_environment()
+      .example("trash-panda unpack model.panda -o model", "the checkpoint back")
+      .example("trash-panda unpack model.panda -o model --max-shard-size 5GB",
+               "the same in files of 5 GB");
 }
 
 }  // namespace
@@ -153,6 +198,7 @@ CommandLine::CommandLine() : parser_(std::make_unique<Parser>()) {
   add("diff", "compare plans, machines or run logs", define_diff, invocation_.diff);
   add("repack", "lay a checkpoint out for streaming", define_repack, invocation_.repack);
   add("verify", "compare a pack with its checksums", define_verify, invocation_.verify);
+  add("unpack", "make a standard checkpoint of a pack", define_unpack, invocation_.unpack);
   add("hwreport", "measure this machine, for plans and bug reports", define_hwreport,
       invocation_.hwreport);
   add("report", "show where the time of a run went", define_report, invocation_.report);

@@ -86,13 +86,26 @@ struct RepackOptions {
   Setting plan;
   Setting align;
   Setting reserve;
+  Setting limit_rate;
+  Setting compress;
   bool dry_run = false;
   bool force = false;
   bool verify = false;
+  bool resume = false;
+  bool no_resume = false;
 };
 
 struct VerifyOptions {
   Setting pack;
+  Setting source;
+  bool quick = false;
+};
+
+struct UnpackOptions {
+  Setting pack;
+  Setting output;
+  Setting max_shard_size;
+  Setting reserve;
 };
 
 struct HwreportOptions {
@@ -135,6 +148,7 @@ struct Invocation {
   DiffOptions diff;
   RepackOptions repack;
   VerifyOptions verify;
+  UnpackOptions unpack;
   HwreportOptions hwreport;
   ReportOptions report;
   HelpOptions help;

@@ -14,9 +14,12 @@
 #include "trash_panda/format/pack_verify.h"
 #include "trash_panda/format/pack_writer.h"
 #include "trash_panda/plan/pack_layout.h"
+#include "trash_panda/runtime/probe.h"
 
 #include "commands.h"
+#include "measured_rates.h"
 #include "model_input.h"
+#include "output_file.h"
 #include "pack_folder.h"
 #include "pack_target.h"
 #include "plan_report.h"
@@ -24,6 +27,8 @@
 #include "progress_bar.h"
 #include "repack_plan.h"
 #include "repack_report.h"
+#include "repack_retier.h"
+#include "resume_command.h"
 #include "signals.h"
 #include "version_info.h"
 
@@ -35,8 +40,21 @@ Result<format::PackOptions> pack_options(const RepackOptions& options, Console& 
   format::PackOptions pack;
   TP_ASSIGN_OR_RETURN(const std::optional<std::uint64_t> align, size_of(options.align));
   TP_ASSIGN_OR_RETURN(const std::optional<std::uint64_t> reserve, size_of(options.reserve));
+  TP_ASSIGN_OR_RETURN(const std::optional<std::uint64_t> limit, size_of(options.limit_rate));
+  if (limit == 0) {
+    return std::unexpected(Error(ErrorCode::kUsage, fmt::format("{}: nothing would ever be written "
+                                                                "at a rate of 0",
+                                                                options.limit_rate.source)));
+  }
+  if (options.resume && options.no_resume) {
+    return std::unexpected(Error(ErrorCode::kUsage, "--resume and --no-resume exclude each other"));
+  }
   pack.page_bytes = align.value_or(pack.page_bytes);
   pack.reserve_bytes = reserve.value_or(pack.reserve_bytes);
+  pack.write_bytes_per_s_max = limit.value_or(0);
+  pack.resume = options.resume      ? format::ResumeMode::kAlways
+                : options.no_resume ? format::ResumeMode::kNever
+                                    : format::ResumeMode::kIfSame;
   pack.generator = fmt::format("trash-panda {}", kVersion);
   pack.stop = stop_flag();
   pack.log = console.logger();
@@ -69,17 +87,37 @@ void announce(const RepackInput& input, Console& console) {
     return;  // The document has it.
   }
   if (input.plan_file.empty()) {
-    console.note(fmt::format("no --plan: planned for this machine, blocks {}",
-                             input.plan.blocks.empty() ? "none" : tier_counts(input.plan)));
+    console.note(fmt::format(
+        "no --plan: {}, blocks {}",
+        input.takes_on ? "the interrupted run's plan is used" : "planned for this machine",
+        input.plan.blocks.empty() ? "none" : tier_counts(input.plan)));
   }
   for (const std::string& warning : input.warnings) {
     console.warn(warning);
   }
 }
 
-/// Writes the staged pack. A failure to write says where else it could go.
-Result<WrittenPack> write_staged(const RepackInput& input, const PackTarget& target,
-                                 format::PackOptions pack, Console& console) {
+/// Says what is left of a run that failed, and what helps.
+Error with_way_on(Error error, const RepackOptions& options, const PackTarget& target) {
+  const bool can_resume = format::pack_can_resume(target.staged);
+  if (error.code() == ErrorCode::kInterrupted) {
+    return std::move(error).with_hint(
+        can_resume ? fmt::format("take on with: {}", resume_command(options))
+                   : fmt::format("nothing is left of {}", printable(target.staged)));
+  }
+  if (error.code() != ErrorCode::kOutput || !error.hint().empty()) {
+    return error;
+  }
+  return std::move(error).with_hint(
+      can_resume ? fmt::format("choose another place with -o, or mend it and take on with: {}",
+                               resume_command(options))
+                 : "choose another place with -o");
+}
+
+/// Writes the staged pack.
+Result<WrittenPack> write_staged(const RepackOptions& options, const RepackInput& input,
+                                 const PackTarget& target, format::PackOptions pack,
+                                 Console& console) {
   const auto start = std::chrono::steady_clock::now();
   ProgressBar progress(console, "repacking");
   // Announced once writing has begun, so that one that can't begin is told in one line.
@@ -94,15 +132,7 @@ Result<WrittenPack> write_staged(const RepackInput& input, const PackTarget& tar
       format::write_pack(FileSystem::posix(), input.model.checkpoint, input.model.weights,
                          input.layout, target.staged, pack);
   if (!manifest) {
-    Error error = std::move(manifest).error();
-    if (error.code() == ErrorCode::kInterrupted) {
-      return std::unexpected(std::move(error).with_hint(
-          fmt::format("nothing is left of {}", printable(target.staged))));
-    }
-    const bool may_go_elsewhere = error.code() == ErrorCode::kOutput && error.hint().empty();
-    return std::unexpected(may_go_elsewhere
-                               ? std::move(error).with_hint("choose another place with -o")
-                               : std::move(error));
+    return std::unexpected(with_way_on(std::move(manifest).error(), options, target));
   }
   if (!announced) {
     announce(input, console);
@@ -114,7 +144,8 @@ Result<WrittenPack> write_staged(const RepackInput& input, const PackTarget& tar
 Result<WrittenPack> write(const RepackOptions& options, const RepackInput& input,
                           const PackTarget& target, format::PackOptions pack, Console& console) {
   const InterruptScope interrupts;
-  TP_ASSIGN_OR_RETURN(WrittenPack written, write_staged(input, target, std::move(pack), console));
+  TP_ASSIGN_OR_RETURN(WrittenPack written,
+                      write_staged(options, input, target, std::move(pack), console));
   if (options.verify) {
     Result<void> verified = verify_written(target.staged, console);
     if (!verified) {
@@ -134,6 +165,20 @@ Result<WrittenPack> write(const RepackOptions& options, const RepackInput& input
   }
   TP_RETURN_IF_ERROR(publish_pack(target, console));
   return written;
+}
+
+/// What reading the checkpoint takes at the rate that was measured of its drive, if one was.
+Result<std::optional<double>> read_seconds(const std::filesystem::path& path,
+                                           const format::Checkpoint& checkpoint, Console& console) {
+  const std::uint64_t size_bytes = checkpoint.total_bytes();
+  plan::Hardware hardware = runtime::probe_hardware();
+  TP_RETURN_IF_ERROR(add_measured_rates({.path = path, .size_bytes = size_bytes}, ProbeMode::kNever,
+                                        hardware, console));
+  if (hardware.disks.empty() || !hardware.disks.front().read_bytes_per_s) {
+    return std::nullopt;
+  }
+  return static_cast<double>(size_bytes) /
+         static_cast<double>(*hardware.disks.front().read_bytes_per_s);
 }
 
 Result<void> report_pack(const RepackReport& report, Console& console) {
@@ -159,12 +204,17 @@ Result<void> run_repack(const RepackOptions& options, Console& console) {
   }
   TP_ASSIGN_OR_RETURN(format::PackOptions pack, pack_options(options, console));
   TP_ASSIGN_OR_RETURN(const std::filesystem::path path, find_model(options.model));
-  TP_RETURN_IF_ERROR(refuse_pack(path));
+  if (!options.plan.given()) {
+    TP_RETURN_IF_ERROR(refuse_pack(path));
+  } else if (is_pack(path)) {
+    return retier(options, path, console);
+  }
   TP_ASSIGN_OR_RETURN(
       const PackTarget target,
       choose_target(options, path, options.dry_run ? TargetUse::kDryRun : TargetUse::kWrite,
                     console));
-  TP_ASSIGN_OR_RETURN(const RepackInput input, load_repack_input(options, path, console));
+  TP_ASSIGN_OR_RETURN(const RepackInput input,
+                      load_repack_input(options, path, target.staged, console));
   if (target.replaces) {
     TP_RETURN_IF_ERROR(refuse_source_inside(target.final, input.model.checkpoint));
   }
@@ -172,20 +222,22 @@ Result<void> run_repack(const RepackOptions& options, Console& console) {
   TP_ASSIGN_OR_RETURN(
       written.manifest,
       format::lay_out_pack(input.model.checkpoint, input.model.weights, input.layout, pack));
+  RepackReport report = {.input = &input,
+                         .manifest = &written.manifest,
+                         .target = target.final,
+                         .dry_run = options.dry_run,
+                         .verified = options.verify && !options.dry_run};
   if (options.dry_run) {
     TP_RETURN_IF_ERROR(format::check_pack_space(FileSystem::posix(), target.staged, input.layout,
                                                 written.manifest, pack.reserve_bytes));
+    TP_ASSIGN_OR_RETURN(report.free_bytes, FileSystem::posix().free_bytes(folder_of(target.final)));
+    TP_ASSIGN_OR_RETURN(report.read_s, read_seconds(path, input.model.checkpoint, console));
     announce(input, console);
   } else {
     TP_ASSIGN_OR_RETURN(written, write(options, input, target, std::move(pack), console));
+    report.elapsed = written.elapsed;
   }
-  return report_pack({.input = &input,
-                      .manifest = &written.manifest,
-                      .target = target.final,
-                      .dry_run = options.dry_run,
-                      .verified = options.verify && !options.dry_run,
-                      .elapsed = written.elapsed},
-                     console);
+  return report_pack(report, console);
 }
 
 }  // namespace trash_panda::cli

@@ -21,6 +21,8 @@ Result<int> run_diff(const DiffOptions& options, Console& console);
 Result<void> run_repack(const RepackOptions& options, Console& console);
 /// @retval kMismatch  Bytes differ; the message names the first extents.
 Result<void> run_verify(const VerifyOptions& options, Console& console);
+/// @retval kOutput  The folder exists, or can't be written.
+Result<void> run_unpack(const UnpackOptions& options, Console& console);
 /// Succeeds without GPU, driver or permission: the report says what is missing.
 Result<void> run_hwreport(const HwreportOptions& options, Console& console);
 /// @retval kCorrupt  It is no run log.

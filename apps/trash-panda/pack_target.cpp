@@ -17,6 +17,7 @@
 #include "trash_panda/base/file.h"
 #include "trash_panda/base/file_system.h"
 
+#include "output_file.h"
 #include "pack_folder.h"
 
 namespace trash_panda::cli {
@@ -117,8 +118,7 @@ Result<PackTarget> choose_target(const RepackOptions& options, const fs::path& m
     target.final = target.final.parent_path();  // "out/" is "out".
   }
   target.staged = target.final;
-  const fs::path folder =
-      target.final.has_parent_path() ? target.final.parent_path() : fs::path(".");
+  const fs::path folder = folder_of(target.final);
   TP_RETURN_IF_ERROR(check_folder(folder));
   std::error_code error;
   if (!fs::exists(fs::symlink_status(target.final, error))) {

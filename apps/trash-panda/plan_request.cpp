@@ -125,6 +125,7 @@ Result<std::string_view> compute_dtype_of(const Setting& setting) {
 Result<plan::PlanRequest> make_plan_request(const PlanOptions& options,
                                             const plan::Hardware& hardware,
                                             plan::PlanRequest request) {
+  request.forms = {plan::StorageForm::kExponent};
   TP_RETURN_IF_ERROR(override_budgets(options, hardware, request));
   TP_RETURN_IF_ERROR(override_by(options.resident_blocks, count_of(options.resident_blocks),
                                  request.resident_blocks));

@@ -131,6 +131,7 @@ void ProgressBar::set_title(std::string title) {
 ProgressCallback ProgressBar::callback() {
   return [this](const Progress& progress) {
     total_bytes_ = progress.total_bytes;
+    skipped_bytes_ = progress.skipped_bytes;
     done_bytes_ = progress.done_bytes;
   };
 }
@@ -159,12 +160,15 @@ void ProgressBar::run() {
     const Clock::time_point now = Clock::now();
     const double step_s = std::chrono::duration<double>(now - measured).count();
     const std::uint64_t done_bytes = done_bytes_;
+    // What an earlier run did says nothing of how fast this one is.
+    const std::uint64_t worked_bytes =
+        done_bytes - std::min<std::uint64_t>(skipped_bytes_, done_bytes);
     const double step_rate =
-        static_cast<double>(done_bytes - std::min(measured_bytes, done_bytes)) / step_s;
+        static_cast<double>(worked_bytes - std::min(measured_bytes, worked_bytes)) / step_s;
     const double weight = measured_bytes == 0 ? 1.0 : 1.0 - std::exp(-step_s / kRateMemorySeconds);
     rate += weight * (step_rate - rate);
     measured = now;
-    measured_bytes = done_bytes;
+    measured_bytes = worked_bytes;
     if (now < next_show) {
       continue;
     }

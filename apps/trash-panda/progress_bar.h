@@ -60,6 +60,7 @@ class ProgressBar {
   Form form_;
   std::atomic<std::uint64_t> done_bytes_{0};
   std::atomic<std::uint64_t> total_bytes_{0};
+  std::atomic<std::uint64_t> skipped_bytes_{0};
   std::mutex mutex_;
   std::condition_variable wake_;
   bool ending_ = false;

@@ -1,8 +1,11 @@
 #include "repack_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -41,8 +44,39 @@ std::vector<std::string> groups_of(const plan::Plan& plan) {
   return groups;
 }
 
+constexpr std::array<std::string_view, 3> kCompressWords = {"auto", "none", "exponent"};
+enum class Compress { kAuto, kNone, kExponent };
+
+Result<Compress> compress_of(const Setting& setting) {
+  TP_ASSIGN_OR_RETURN(const std::optional<std::size_t> index, choice_of(setting, kCompressWords));
+  constexpr std::array kWays = {Compress::kAuto, Compress::kNone, Compress::kExponent};
+  return kWays.at(index.value_or(0));
+}
+
+/// Decides which extents get exponent codes. On its own: the blocks for which the plan says so. A
+/// plan that was made without measured rates says nothing; then the blocks that are read in every
+/// pass, since there a drive is what is waited for.
+void choose_codecs(Compress compress, const plan::Plan& plan, format::PackLayout& layout) {
+  std::set<std::string_view> coded;
+  for (const plan::PlannedBlock& block : plan.blocks) {
+    if (plan.predicted ? block.form == plan::StorageForm::kExponent
+                       : block.tier == plan::Tier::kDisk) {
+      coded.insert(block.name);
+    }
+  }
+  for (format::ExtentLayout& extent : layout.extents) {
+    if (compress == Compress::kExponent) {
+      extent.coded = format::CodedFloats::kAll;
+    } else if (compress == Compress::kAuto && extent.tier != format::Tier::kBase &&
+               coded.contains(extent.name)) {
+      extent.coded = format::CodedFloats::kBf16;
+    }
+  }
+}
+
 Result<plan::Plan> plan_for_this_machine(const LoadedModel& model) {
-  const plan::PlanRequest request;
+  plan::PlanRequest request;
+  request.forms = {plan::StorageForm::kExponent};
   const plan::ModelSummary summary =
       plan::summarize_model(model.checkpoint, model.weights, model.blocks, request.compute_dtype);
   return plan::make_plan(summary, runtime::probe_hardware(), request);
@@ -67,6 +101,7 @@ Result<plan::Plan> replan(const plan::Plan& plan, const plan::ModelSummary& summ
   plan::Hardware hardware;
   hardware.ram_total_bytes = std::max(plan.ram_limit_bytes, plan.ram_budget_bytes);
   plan::PlanRequest request;
+  request.forms = {plan::StorageForm::kExponent};
   request.max_ram_bytes = plan.ram_budget_bytes;
   request.max_vram_bytes = plan.vram_budget_bytes;
   request.compute_dtype = plan.compute_dtype;
@@ -120,10 +155,39 @@ Result<void> check_plan_file(RepackInput& input) {
   return {};
 }
 
+/// Lays the pack out for the plan of an interrupted run, if there is one for this checkpoint.
+/// @return Whether there was.
+bool take_interrupted_plan(const std::filesystem::path& staged, RepackInput& input) {
+  if (!format::pack_can_resume(staged)) {
+    return false;
+  }
+  const std::filesystem::path file = format::partial_pack_path(staged) / format::kPackPlanName;
+  Result<std::string> text = read_small_file(file, kPlanFileBytesMax);
+  if (!text) {
+    return false;
+  }
+  Result<plan::Plan> plan = plan::parse_plan_toml(*text, file.native());
+  if (!plan) {
+    return false;
+  }
+  Result<format::PackLayout> layout = plan::make_pack_layout(
+      *plan, input.model.checkpoint, input.model.weights, input.model.blocks);
+  if (!layout) {
+    return false;
+  }
+  input.plan = *std::move(plan);
+  input.layout = *std::move(layout);
+  input.layout.plan_toml = *std::move(text);
+  input.takes_on = true;
+  return true;
+}
+
 }  // namespace
 
 Result<RepackInput> load_repack_input(const RepackOptions& options,
-                                      const std::filesystem::path& model_path, Console& console) {
+                                      const std::filesystem::path& model_path,
+                                      const std::filesystem::path& staged, Console& console) {
+  TP_ASSIGN_OR_RETURN(const Compress compress, compress_of(options.compress));
   RepackInput input{
       .model = {}, .plan = {}, .plan_file = options.plan.text, .layout = {}, .warnings = {}};
   std::string plan_text;
@@ -134,6 +198,10 @@ Result<RepackInput> load_repack_input(const RepackOptions& options,
   TP_ASSIGN_OR_RETURN(input.model, load_model(model_path, groups_of(input.plan), console));
   TP_RETURN_IF_ERROR(format::check_packable(input.model.checkpoint));
   input.warnings = input.model.warnings;
+  if (!options.plan.given() && !options.no_resume && take_interrupted_plan(staged, input)) {
+    choose_codecs(compress, input.plan, input.layout);
+    return input;
+  }
   if (!options.plan.given()) {
     TP_ASSIGN_OR_RETURN(input.plan, plan_for_this_machine(input.model));
     input.warnings.insert(input.warnings.end(), input.plan.warnings.begin(),
@@ -147,6 +215,7 @@ Result<RepackInput> load_repack_input(const RepackOptions& options,
                                : std::move(layout).error());
   }
   input.layout = *std::move(layout);
+  choose_codecs(compress, input.plan, input.layout);
   if (options.plan.given()) {
     if (Result<void> checked = check_plan_file(input); !checked) {
       return std::unexpected(std::move(checked).error().with_context(printable(options.plan.text)));

@@ -1,6 +1,7 @@
 #include "repack_report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -9,6 +10,7 @@
 
 #include "trash_panda/base/file.h"
 #include "trash_panda/base/units.h"
+#include "trash_panda/format/pack_writer.h"
 
 #include "json_text.h"
 #include "model_input.h"
@@ -19,37 +21,32 @@ namespace trash_panda::cli {
 
 namespace {
 
-struct TierTotal {
-  std::uint64_t extent_count = 0;
-  std::uint64_t stored_bytes = 0;
-};
-
-std::map<format::Tier, TierTotal> tier_totals(const format::Manifest& manifest) {
-  std::map<format::Tier, TierTotal> totals;
+std::map<format::Tier, std::uint64_t> extent_counts(const format::Manifest& manifest) {
+  std::map<format::Tier, std::uint64_t> counts;
   for (const format::PackedExtent& extent : manifest.extents) {
-    TierTotal& total = totals[extent.tier];
-    ++total.extent_count;
-    total.stored_bytes += extent.stored_bytes;
+    ++counts[extent.tier];
   }
-  return totals;
+  return counts;
 }
 
-std::uint64_t pack_bytes(const format::Manifest& manifest) {
-  std::uint64_t bytes = 0;
-  for (const format::PackedShard& shard : manifest.shards) {
-    bytes += shard.size_bytes;
-  }
-  return bytes;
+/// Whether sizes are estimates: of codes that are still to be made.
+bool is_estimate(const RepackReport& report) {
+  return report.dry_run &&
+         std::ranges::any_of(report.manifest->extents, [](const format::PackedExtent& extent) {
+           return extent.codec != format::kCodecRaw;
+         });
 }
 
 }  // namespace
 
 std::string repack_text(const RepackReport& report, const Console& console) {
   const format::Manifest& manifest = *report.manifest;
-  const std::uint64_t bytes = pack_bytes(manifest);
-  std::string out = fmt::format("{}{}  {}  {} in {}", report.dry_run ? "would write " : "",
+  const format::PackSize size = format::pack_size(manifest);
+  const std::uint64_t bytes = size.total_bytes;
+  std::string out = fmt::format("{}{}  {}{}  {} in {}", report.dry_run ? "would write " : "",
                                 console.styled(Style::kBold, printable(report.target)),
-                                format_bytes(bytes), counted(manifest.extents.size(), "extent"),
+                                is_estimate(report) ? "about " : "", format_bytes(bytes),
+                                counted(manifest.extents.size(), "extent"),
                                 counted(manifest.shards.size(), "shard"));
   const double elapsed_s = std::chrono::duration<double>(report.elapsed).count();
   if (!report.dry_run) {
@@ -59,25 +56,36 @@ std::string repack_text(const RepackReport& report, const Console& console) {
   }
   out += report.verified ? "  verified\n\n" : "\n\n";
   std::vector<std::vector<std::string>> rows = {{"tier", "extents", "stored"}};
-  for (const auto& [tier, total] : tier_totals(manifest)) {
-    rows.push_back({std::string(format::tier_name(tier)), format_count(total.extent_count),
-                    format_bytes(total.stored_bytes)});
+  for (const auto& [tier, count] : extent_counts(manifest)) {
+    rows.push_back({std::string(format::tier_name(tier)), format_count(count),
+                    format_bytes(size.tier_bytes.at(tier))});
   }
-  return out + format_table("lrr", rows);
+  out += format_table("lrr", rows);
+  if (report.dry_run) {
+    out += fmt::format("\n{} are free on its drive", format_bytes(report.free_bytes));
+    if (report.read_s) {
+      out += fmt::format("; reading the checkpoint takes {} at the measured rate",
+                         format_duration(std::chrono::seconds(
+                             static_cast<std::int64_t>(std::ceil(*report.read_s)))));
+    }
+    out += '\n';
+  }
+  return out;
 }
 
 std::string repack_json(const RepackReport& report) {
   const format::Manifest& manifest = *report.manifest;
+  const format::PackSize size = format::pack_size(manifest);
   Json tiers;
-  for (const auto& [tier, total] : tier_totals(manifest)) {
-    tiers[std::string(format::tier_name(tier))] = {{"extent_count", total.extent_count},
-                                                   {"stored_bytes", total.stored_bytes}};
+  for (const auto& [tier, count] : extent_counts(manifest)) {
+    tiers[std::string(format::tier_name(tier))] = {{"extent_count", count},
+                                                   {"stored_bytes", size.tier_bytes.at(tier)}};
   }
   Json shards = Json::array();
   for (const format::PackedShard& shard : manifest.shards) {
     shards.push_back({{"name", shard.name}, {"size_bytes", shard.size_bytes}});
   }
-  const Json document = {
+  Json document = {
       {"schema", "trash-panda/repack/1"},
       {"pack", report.target.native()},
       {"source", report.input->model.checkpoint.path().native()},
@@ -85,11 +93,16 @@ std::string repack_json(const RepackReport& report) {
       {"plan", report.input->plan_file.empty() ? Json(nullptr) : Json(report.input->plan_file)},
       {"dry_run", report.dry_run},
       {"verified", report.verified},
-      {"total_bytes", pack_bytes(manifest)},
+      {"total_bytes", size.total_bytes},
       {"tiers", tiers},
       {"shards", shards},
       {"elapsed_s", std::chrono::duration<double>(report.elapsed).count()},
       {"warnings", report.input->warnings}};
+  if (report.dry_run) {
+    document["is_estimate"] = is_estimate(report);
+    document["free_bytes"] = report.free_bytes;
+    document["read_s"] = report.read_s ? Json(*report.read_s) : Json(nullptr);
+  }
   return json_document(document);
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "trash_panda/format/manifest.h"
@@ -18,6 +20,9 @@ struct RepackReport {
   bool dry_run = false;
   bool verified = false;
   std::chrono::steady_clock::duration elapsed{};
+  std::uint64_t free_bytes = 0;  ///< On the target drive, of a dry run.
+  /// What reading the source takes at the rate that was measured of its drive, of a dry run.
+  std::optional<double> read_s = {};
 };
 
 /// What `repack` says to people: name, size, and what lies in which tier.

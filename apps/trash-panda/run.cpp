@@ -46,6 +46,9 @@ Result<void> run_plain_command(const Invocation& invocation, const CommandDescri
   if (command == "verify") {
     return run_verify(invocation.verify, console);
   }
+  if (command == "unpack") {
+    return run_unpack(invocation.unpack, console);
+  }
   if (command == "hwreport") {
     return run_hwreport(invocation.hwreport, console);
   }

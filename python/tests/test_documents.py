@@ -56,12 +56,18 @@ def pipeline(tmp_path: Path, model: Path) -> Path:
 def test_each_command_keeps_to_its_schema(model: Path, tmp_path: Path) -> None:
     pack = tmp_path / "pack"
     first, second = tmp_path / "first.toml", tmp_path / "second.toml"
+    plan = tmp_path / "plan.toml"
+    run_json("plan", model, "-o", plan)
     for name, arguments in (
         ("inspect", ("inspect", model, "--tensors")),
         ("plan", ("plan", model)),
+        ("repack", ("repack", model, "-o", pack, "--dry-run")),
         ("repack", ("repack", model, "-o", pack)),
+        ("retier", ("repack", pack, "--plan", plan)),
         ("inspect", ("inspect", pack, "--tensors")),
         ("verify", ("verify", pack)),
+        ("verify", ("verify", pack, "--source", model)),
+        ("unpack", ("unpack", pack, "-o", tmp_path / "unpacked")),
         ("plan", ("plan", model, "--hw", MACHINE, "--why", "-o", first)),
         ("plan", ("plan", model, "--hw", MACHINE, "--max-vram", "0", "-o", second)),
         ("explain", ("explain", first)),

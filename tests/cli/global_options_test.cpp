@@ -17,7 +17,7 @@ TEST_F(GlobalOptions, HelpListsCommandsAndEndsWithExamples) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.err, "");
   for (const char* command :
-       {"inspect", "plan", "simulate", "repack", "verify", "version", "completion"}) {
+       {"inspect", "plan", "simulate", "repack", "verify", "unpack", "version", "completion"}) {
     EXPECT_THAT(result.out, HasSubstr(std::string("\n  ") + command + " "));
   }
   const std::size_t examples = result.out.find("\nExamples:\n");
@@ -35,7 +35,8 @@ TEST_F(GlobalOptions, HelpOfACommandIsTheSameInEverySpelling) {
 }
 
 TEST_F(GlobalOptions, HelpFitsEightyColumns) {
-  for (const char* command : {"inspect", "plan", "simulate", "repack", "verify", "help"}) {
+  for (const char* command :
+       {"inspect", "plan", "simulate", "repack", "verify", "unpack", "help"}) {
     const RunResult result = run({command, "--help"});
     std::size_t begin = 0;
     while (begin < result.out.size()) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli_test.h"
+#include "format/support/coded_sample.h"
 
 namespace trash_panda::testing {
 namespace {
@@ -324,6 +325,254 @@ TEST_F(Repack, StopsOnASignalAndLeavesNothing) {
     EXPECT_THAT(result.err, HasSubstr("error: "));
     EXPECT_THAT(names(), ElementsAre("large.safetensors", "model.safetensors"));
   }
+}
+
+/// A repack that was interrupted after some of its blocks.
+class RepackInterrupted : public Repack {
+ protected:
+  static constexpr int kBlocks = 40;
+
+  RepackInterrupted() {
+    SafetensorsBuilder builder;
+    for (int i = 0; i < kBlocks; ++i) {
+      builder.add_random(fmt::format("layers.{}.w", i), format::Dtype::kBf16, {256, 1024});
+    }
+    builder.write(path("deep.safetensors"));
+  }
+
+  /// Runs at about 10 blocks a second until there is a line in the journal, then sends a signal.
+  RunResult interrupt(int signal, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = {"repack", "deep.safetensors", "--limit-rate", "5MB"};
+    words.insert(words.end(), more.begin(), more.end());
+    const std::uint64_t before_bytes = shard_bytes(path("deep.panda.partial"));
+    RunningProgram program(words, {.folder = folder_.path(), .environment = {}, .program = {}});
+    wait_for_a_block(path("deep.panda.partial"), before_bytes);
+    const auto start = std::chrono::steady_clock::now();
+    program.send(signal);
+    RunResult result = program.wait(std::chrono::seconds(20));
+    seconds_to_end_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start);
+    return result;
+  }
+
+  [[nodiscard]] std::filesystem::path partial(std::string_view name) const {
+    return path("deep.panda.partial") / name;
+  }
+  /// Waits until more than one block has been written behind what was there.
+  static void wait_for_a_block(const std::filesystem::path& folder, std::uint64_t before_bytes) {
+    for (int i = 0; i < 5000 && shard_bytes(folder) < before_bytes + 1'200'000; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+  static std::uint64_t shard_bytes(const std::filesystem::path& folder) {
+    std::uint64_t bytes = 0;
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+      std::error_code gone;
+      const std::uint64_t size_bytes = entry->file_size(gone);
+      bytes += !gone && entry->path().extension() == ".safetensors" ? size_bytes : 0;
+    }
+    return bytes;
+  }
+  void expect_as_undisturbed() {
+    ASSERT_EQ(run({"repack", "deep.safetensors", "-o", "undisturbed"}).exit_code, 0);
+    for (const auto& entry : std::filesystem::directory_iterator(path("undisturbed"))) {
+      EXPECT_TRUE(read_text(entry.path()) ==
+                  read_text(path("deep.panda") / entry.path().filename()))
+          << entry.path();
+    }
+  }
+
+  std::chrono::duration<double> seconds_to_end_{};
+};
+
+TEST_F(RepackInterrupted, KeepsWhatIsFinishedAndSaysHowToTakeOn) {
+  for (const auto& [signal, code] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 143)}) {
+    const RunResult result = interrupt(signal);
+    EXPECT_EQ(result.exit_code, code) << result.err;
+    EXPECT_LT(seconds_to_end_.count(), 10) << "2 s are promised, on a machine that is not busy";
+    const std::string command = "trash-panda repack deep.safetensors --limit-rate 5MB --resume";
+    EXPECT_THAT(result.err, HasSubstr("take on with: " + command));
+    EXPECT_TRUE(std::filesystem::exists(partial(".trash-panda-partial")));
+    EXPECT_FALSE(std::filesystem::exists(path("deep.panda")));
+  }
+  const RunResult resumed = run({"repack", "deep.safetensors", "--resume"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("taking on with deep.panda.partial"));
+  EXPECT_THAT(resumed.err, HasSubstr("the interrupted run's plan is used"));
+  EXPECT_FALSE(std::filesystem::exists(path("deep.panda.partial")));
+  expect_as_undisturbed();
+}
+
+TEST_F(RepackInterrupted, ByAKillIsTakenOnWith) {
+  EXPECT_EQ(interrupt(SIGKILL).exit_code, 137);
+  EXPECT_FALSE(std::filesystem::exists(path("deep.panda")));
+  const RunResult resumed = run({"repack", "deep.safetensors"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  expect_as_undisturbed();
+}
+
+TEST_F(RepackInterrupted, StartsAnewForOtherOptionsUnlessTold) {
+  EXPECT_EQ(interrupt(SIGINT).exit_code, 130);
+  expect_failure(run({"repack", "deep.safetensors", "--align", "64KiB", "--resume", "-q"}), 10,
+                 {"deep.panda.partial", "--no-resume"});
+  expect_failure(run({"repack", "deep.safetensors", "--resume", "--no-resume"}), 2,
+                 {"--resume", "--no-resume"});
+  const RunResult anew = run({"repack", "deep.safetensors", "--align", "64KiB"});
+  EXPECT_EQ(anew.exit_code, 0) << anew.err;
+  EXPECT_THAT(anew.err, HasSubstr("removing deep.panda.partial"));
+  EXPECT_EQ(run({"verify", "deep.panda"}).exit_code, 0);
+}
+
+TEST_F(RepackInterrupted, OfAForcedRunIsTakenOnWith) {
+  ASSERT_EQ(run({"repack", "model.safetensors", "-o", "deep.panda"}).exit_code, 0);
+  RunningProgram program({"repack", "deep.safetensors", "--limit-rate", "5MB", "--force"},
+                         {.folder = folder_.path(), .environment = {}, .program = {}});
+  wait_for_a_block(path(".deep.panda.new.partial"), 0);
+  expect_failure(run({"repack", "deep.safetensors", "--force"}), 11, {"deep.panda"});
+  program.send(SIGINT);
+  EXPECT_THAT(program.wait().err, HasSubstr("--limit-rate 5MB --force --resume"));
+  EXPECT_EQ(run({"verify", "deep.panda"}).exit_code, 0);
+  const RunResult resumed = run({"repack", "deep.safetensors", "--force", "--resume"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("taking on with "));
+  expect_as_undisturbed();
+}
+
+/// A pack, and a plan with its blocks in other tiers.
+class Retier : public Repack {
+ protected:
+  Retier() {
+    EXPECT_EQ(
+        run({"plan", "model.safetensors", "--max-vram=0", "--assign", "ram=0-3", "-o", "ram.toml"})
+            .exit_code,
+        0);
+    EXPECT_EQ(run({"plan", "model.safetensors", "--max-vram=0", "--assign", "ram=0-2", "--assign",
+                   "disk=-1", "-o", "disk.toml"})
+                  .exit_code,
+              0);
+    EXPECT_EQ(run({"repack", "model.safetensors", "--plan", "ram.toml"}).exit_code, 0);
+  }
+};
+
+TEST_F(Retier, GivesBlocksAnotherTierInPlaceAndMovesNoWeight) {
+  const std::string shard = read_text(path("model.panda/ram-00001.safetensors"));
+  const auto written_at =
+      std::filesystem::last_write_time(path("model.panda/ram-00001.safetensors"));
+  const RunResult result = run({"repack", "model.panda", "--plan", "disk.toml", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto document = nlohmann::json::parse(result.out);
+  EXPECT_EQ(document["moved_extent_count"], 1);
+  EXPECT_EQ(document["tiers"]["disk"]["extent_count"], 1);
+  EXPECT_EQ(document["tiers"]["ram"]["extent_count"], 3);
+  EXPECT_EQ(read_text(path("model.panda/plan.toml")), read_text(path("disk.toml")));
+  EXPECT_EQ(read_text(path("model.panda/ram-00001.safetensors")), shard);
+  EXPECT_EQ(std::filesystem::last_write_time(path("model.panda/ram-00001.safetensors")),
+            written_at);
+  const auto manifest = nlohmann::json::parse(read_text(path("model.panda/manifest.json")));
+  EXPECT_EQ(manifest["extents"].back()["tier"], "disk");
+  EXPECT_EQ(run({"verify", "model.panda"}).exit_code, 0);
+  EXPECT_THAT(names(), ElementsAre("disk.toml", "model.panda", "model.safetensors", "ram.toml"));
+}
+
+TEST_F(Retier, WritesElsewhereAndLeavesThePack) {
+  const std::string before = read_text(path("model.panda/manifest.json"));
+  const RunResult result = run({"repack", "model.panda", "--plan", "disk.toml", "-o", "other"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("1 of 5 extents have another tier"));
+  EXPECT_EQ(read_text(path("model.panda/manifest.json")), before);
+  EXPECT_EQ(run({"verify", "other"}).exit_code, 0);
+  std::filesystem::remove_all(path("model.panda"));
+  EXPECT_EQ(run({"verify", "other"}).exit_code, 0);
+}
+
+TEST_F(Retier, DryRunTouchesNothing) {
+  const std::string before = read_text(path("model.panda/manifest.json"));
+  const RunResult result = run({"repack", "model.panda", "--plan", "disk.toml", "-n"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, StartsWith("would write "));
+  EXPECT_EQ(read_text(path("model.panda/manifest.json")), before);
+}
+
+TEST_F(Retier, RefusesWhatOnlyPackingAnewCanDo) {
+  expect_failure(run({"repack", "model.panda", "--plan", "disk.toml", "--align", "64KiB"}), 2,
+                 {"--align"});
+  expect_failure(run({"repack", "model.panda"}), 4, {"is a pack already"});
+  SafetensorsBuilder other;
+  other.add_random("layers.0.up.weight", format::Dtype::kBf16, {64, 64});
+  other.add_random("layers.1.up.weight", format::Dtype::kBf16, {64, 64});
+  other.write(path("other.safetensors"));
+  ASSERT_EQ(run({"plan", "other.safetensors", "-o", "other.toml"}).exit_code, 0);
+  expect_failure(run({"repack", "model.panda", "--plan", "other.toml"}), 10, {"other.toml"});
+}
+
+TEST_F(Repack, CodesExponentsWhenAsked) {
+  SafetensorsBuilder builder;
+  for (int i = 0; i < 3; ++i) {
+    builder.add(fmt::format("layers.{}.w", i), format::Dtype::kBf16, {256, 512},
+                gaussian_bf16(256 * 512, 1));
+  }
+  builder.write(path("gauss.safetensors"));
+  const auto total_bytes = [&](const std::string& how) {
+    const RunResult result =
+        run({"repack", "gauss.safetensors", "-o", how, "--compress", how, "--verify", "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return nlohmann::json::parse(result.out)["total_bytes"].get<double>();
+  };
+  EXPECT_LT(total_bytes("exponent"), 0.72 * total_bytes("none"));
+  for (const char* how : {"exponent", "none"}) {
+    EXPECT_EQ(run({"verify", how}).exit_code, 0);
+    EXPECT_EQ(run({"verify", how, "--source", "gauss.safetensors"}).exit_code, 0);
+    const std::string out = std::string(how) + "-out";
+    EXPECT_EQ(run({"unpack", how, "-o", out, "--reserve", "0"}).exit_code, 0);
+    EXPECT_EQ(run({"verify", how, "--source", out}).exit_code, 0);
+  }
+  expect_failure(run({"repack", "gauss.safetensors", "--compress", "much", "-o", "x"}), 2,
+                 {"--compress"});
+}
+
+TEST_F(Repack, VerifiesQuicklyAndAgainstTheSource) {
+  ASSERT_EQ(run({"repack", "model.safetensors"}).exit_code, 0);
+  EXPECT_THAT(run({"verify", "model.panda", "--quick"}).out, HasSubstr("as far as --quick looks"));
+  EXPECT_THAT(run({"verify", "model.panda", "--source", "model.safetensors"}).out,
+              HasSubstr("as in model.safetensors"));
+  expect_failure(run({"verify", "model.panda", "--quick", "--source", "model.safetensors"}), 2, {});
+  damage(path("model.safetensors"));
+  const RunResult differs = run({"verify", "model.panda", "--source", "model.safetensors"});
+  EXPECT_EQ(differs.exit_code, 6);
+  EXPECT_THAT(differs.out, HasSubstr("differs from the source"));
+  EXPECT_EQ(
+      nlohmann::json::parse(
+          run({"verify", "model.panda", "--source", "model.safetensors", "--json"}).out)["ok"],
+      false);
+}
+
+TEST_F(Repack, UnpacksToAStandardCheckpoint) {
+  ASSERT_EQ(run({"repack", "model.safetensors"}).exit_code, 0);
+  const RunResult result = run({"unpack", "model.panda", "-o", "out", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(nlohmann::json::parse(result.out)["files"][0]["name"], "model.safetensors");
+  EXPECT_EQ(run({"verify", "model.panda", "--source", "out"}).exit_code, 0);
+  expect_failure(run({"unpack", "model.panda", "-o", "out"}), 7, {"out"});
+  expect_failure(run({"unpack", "model.panda"}), 2, {"-o"});
+  expect_failure(run({"unpack", ".", "-o", "x"}), 3, {});
+  const RunResult sharded =
+      run({"unpack", "model.panda", "-o", "small", "--max-shard-size", "20000", "--json"});
+  EXPECT_GT(nlohmann::json::parse(sharded.out)["files"].size(), 1U);
+  EXPECT_EQ(run({"verify", "model.panda", "--source", "small"}).exit_code, 0);
+}
+
+TEST_F(Repack, DryRunTellsSpace) {
+  const RunResult dry = run({"repack", "model.safetensors", "-n"});
+  EXPECT_THAT(dry.out, HasSubstr(" are free on its drive"));
+  const auto document =
+      nlohmann::json::parse(run({"repack", "model.safetensors", "-n", "--json"}).out);
+  EXPECT_GT(document["free_bytes"].get<std::uint64_t>(), 0U);
+  EXPECT_EQ(document["read_s"], nullptr);  // Nothing was measured in this home.
+}
+
+TEST_F(Repack, RefusesARateOfNothing) {
+  expect_failure(run({"repack", "model.safetensors", "--limit-rate", "0"}), 2, {"--limit-rate"});
 }
 
 TEST_F(Repack, VerifyNamesTheDamagedExtent) {

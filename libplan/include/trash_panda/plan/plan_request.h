@@ -62,8 +62,8 @@ struct PlanRequest {
   std::optional<double> compute_s;
   /// The same block by block, measured; in execution order.
   std::optional<std::vector<double>> profile_s;
-  /// Forms beside raw that a pack of the plan can hold. None while packs are written raw only: a
-  /// plan does not promise what `repack` can't keep.
+  /// Forms beside raw that a pack of the plan can hold: a plan does not promise what `repack` can't
+  /// keep.
   std::vector<StorageForm> forms;
   /// Prefixes of the blocks where the user named them. For the record: make_plan() gets blocks.
   std::vector<std::string> groups;

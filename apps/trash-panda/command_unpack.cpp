@@ -1,0 +1,115 @@
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "trash_panda/base/file.h"
+#include "trash_panda/base/file_system.h"
+#include "trash_panda/base/units.h"
+#include "trash_panda/format/pack_unpack.h"
+
+#include "commands.h"
+#include "json_text.h"
+#include "model_input.h"
+#include "progress_bar.h"
+#include "signals.h"
+
+namespace trash_panda::cli {
+
+namespace {
+
+/// Names that a note lists; the JSON document has all.
+constexpr std::size_t kNamedTensors = 3;
+
+Result<format::UnpackOptions> unpack_options(const UnpackOptions& options, Console& console) {
+  format::UnpackOptions unpack;
+  TP_ASSIGN_OR_RETURN(unpack.file_bytes_max, size_of(options.max_shard_size));
+  if (unpack.file_bytes_max == 0) {
+    return std::unexpected(Error(ErrorCode::kUsage, fmt::format("{}: no file can be of 0 bytes",
+                                                                options.max_shard_size.source)));
+  }
+  TP_ASSIGN_OR_RETURN(const std::optional<std::uint64_t> reserve, size_of(options.reserve));
+  unpack.reserve_bytes = reserve.value_or(unpack.reserve_bytes);
+  unpack.stop = stop_flag();
+  unpack.log = console.logger();
+  return unpack;
+}
+
+std::uint64_t total_bytes(const format::UnpackLayout& layout) {
+  std::uint64_t bytes = 0;
+  for (const format::UnpackedFile& file : layout.files) {
+    bytes += file.size_bytes;
+  }
+  return bytes;
+}
+
+std::string unpack_json(const UnpackOptions& options, const format::UnpackLayout& layout,
+                        const format::Manifest& manifest) {
+  Json files = Json::array();
+  for (const format::UnpackedFile& file : layout.files) {
+    files.push_back({{"name", file.name},
+                     {"size_bytes", file.size_bytes},
+                     {"tensor_count", file.tensors.size()}});
+  }
+  const Json document = {{"schema", "trash-panda/unpack/1"},
+                         {"pack", options.pack.text},
+                         {"checkpoint", options.output.text},
+                         {"total_bytes", total_bytes(layout)},
+                         {"files", files},
+                         {"normalized", layout.normalized},
+                         {"left_out", manifest.left_out}};
+  return json_document(document);
+}
+
+std::string some_names(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size() && i < kNamedTensors; ++i) {
+    text += fmt::format("{}\"{}\"", i == 0 ? "" : ", ", printable(std::string_view(names[i])));
+  }
+  return names.size() > kNamedTensors ? text + ", …" : text;
+}
+
+/// Says what is not as it was in the source.
+void tell_differences(const format::UnpackLayout& layout, const format::Manifest& manifest,
+                      Console& console) {
+  if (!layout.normalized.empty()) {
+    console.note(fmt::format("{} in the pack's form, not the source's: {}",
+                             counted(layout.normalized.size(), "scale"),
+                             some_names(layout.normalized)));
+  }
+  if (!manifest.left_out.empty()) {
+    console.warn(fmt::format("{} of the source, which are no parameters, are not in the pack: {}",
+                             counted(manifest.left_out.size(), "tensor"),
+                             some_names(manifest.left_out)));
+  }
+}
+
+}  // namespace
+
+Result<void> run_unpack(const UnpackOptions& options, Console& console) {
+  if (options.output.text.empty()) {
+    return std::unexpected(Error(ErrorCode::kUsage, "-o DIR is missing")
+                               .with_hint("it says where the checkpoint goes"));
+  }
+  const std::filesystem::path pack = options.pack.text;
+  TP_ASSIGN_OR_RETURN(format::UnpackOptions unpack, unpack_options(options, console));
+  TP_ASSIGN_OR_RETURN(const format::Manifest manifest, format::read_manifest(pack));
+  format::UnpackLayout layout;
+  {
+    const InterruptScope interrupts;
+    ProgressBar progress(console, "unpacking");
+    unpack.progress = progress.callback();
+    TP_ASSIGN_OR_RETURN(
+        layout, format::unpack_pack(FileSystem::posix(), pack, options.output.text, unpack));
+  }
+  if (console.json()) {
+    return console.print(unpack_json(options, layout, manifest));
+  }
+  tell_differences(layout, manifest, console);
+  return console.print(
+      fmt::format("{}  {}  {}\n", printable(std::filesystem::path(options.output.text)),
+                  format_bytes(total_bytes(layout)), counted(layout.files.size(), "file")));
+}
+
+}  // namespace trash_panda::cli
