@@ -5,45 +5,25 @@
 #include <string>
 
 namespace trash_panda::plan {
-namespace {
-
-double seconds(std::uint64_t bytes, const std::optional<std::uint64_t>& bytes_per_s) {
+double transfer_s(std::uint64_t bytes, const std::optional<std::uint64_t>& bytes_per_s) {
   return bytes_per_s && *bytes_per_s > 0
              ? static_cast<double>(bytes) / static_cast<double>(*bytes_per_s)
              : 0;
 }
 
-/// Everything that is read once, as it happens in the first pass: every block comes from the disk,
-/// those of RAM and VRAM are kept.
-PassModel first_pass_model(const Plan& plan) {
-  PassModel model = pass_model(plan);
-  for (std::size_t index = 0; index < model.blocks.size(); ++index) {
-    PlannedBlock on_disk = plan.blocks[index];
-    on_disk.tier = Tier::kDisk;
-    model.blocks[index] = block_cost(on_disk, plan.rates, plan.uses_vram());
-  }
-  // What is kept needs no slot: reading is as far ahead as the lookahead allows.
-  constexpr std::size_t kReadAheadMin = 3;
-  model.host_slot_count = std::max(model.host_slot_count, kReadAheadMin);
-  model.device_slot_count = std::max<std::size_t>(model.device_slot_count, 2);
-  return model;
-}
-
-}  // namespace
-
 BlockCost block_cost(const PlannedBlock& block, const Rates& rates, bool has_link) {
   const bool is_decoded = block.form == StorageForm::kZstd && block.tier == Tier::kDisk;
   BlockCost cost;
-  cost.compute_s = block.compute_s + seconds(block.expand_bytes, rates.expand_bytes_per_s);
+  cost.compute_s = block.compute_s + transfer_s(block.expand_bytes, rates.expand_bytes_per_s);
   cost.chunk_count = std::max(
       1.0, std::ceil(static_cast<double>(block.moved_bytes()) / static_cast<double>(kChunkBytes)));
   if (block.tier == Tier::kDisk) {
-    cost.read_s = seconds(block.moved_bytes(), rates.disk_bytes_per_s);
-    cost.decode_s = is_decoded ? seconds(block.stored_bytes, rates.decode_bytes_per_s) : 0;
+    cost.read_s = transfer_s(block.moved_bytes(), rates.disk_bytes_per_s);
+    cost.decode_s = is_decoded ? transfer_s(block.stored_bytes, rates.decode_bytes_per_s) : 0;
   }
   if (has_link && block.tier != Tier::kGpu) {
     cost.copy_s =
-        seconds(is_decoded ? block.stored_bytes : block.moved_bytes(), rates.link_bytes_per_s);
+        transfer_s(is_decoded ? block.stored_bytes : block.moved_bytes(), rates.link_bytes_per_s);
   }
   return cost;
 }
@@ -57,6 +37,41 @@ PassModel pass_model(const Plan& plan) {
     model.blocks.push_back(block_cost(block, plan.rates, model.has_link));
   }
   return model;
+}
+
+PassModel first_pass_model(const Plan& plan, const LoadedAhead& loaded) {
+  PassModel model = pass_model(plan);
+  for (std::size_t index = 0; index < model.blocks.size(); ++index) {
+    PlannedBlock on_disk = plan.blocks[index];
+    on_disk.tier = Tier::kDisk;
+    BlockCost& cost = model.blocks[index];
+    cost = block_cost(on_disk, plan.rates, plan.uses_vram());
+    if (index < loaded.blocks.size()) {
+      cost.read_s = cost.decode_s = 0;
+      cost.copy_s = loaded.blocks[index] == Tier::kGpu ? 0 : cost.copy_s;
+    }
+  }
+  // What is kept needs no slot: reading is as far ahead as the lookahead allows.
+  constexpr std::size_t kReadAheadMin = 3;
+  model.host_slot_count = std::max(model.host_slot_count, kReadAheadMin);
+  model.device_slot_count = std::max<std::size_t>(model.device_slot_count, 2);
+  return model;
+}
+
+std::optional<double> predict_first_pass_s(const Plan& plan, const LoadedAhead& loaded) {
+  if (!missing_rates(plan).empty() || !plan.rates.disk_bytes_per_s) {
+    return std::nullopt;
+  }
+  // Base tensors are read, and copied to a GPU, before anything else.
+  const std::uint64_t base_stored_bytes = plan.stored_bytes(Tier::kBase);
+  double start_s = 0;
+  if (!loaded.base) {
+    start_s += transfer_s(base_stored_bytes, plan.rates.disk_bytes_per_s);
+  }
+  if (plan.uses_vram() && loaded.base != Tier::kGpu) {
+    start_s += transfer_s(base_stored_bytes, plan.rates.link_bytes_per_s);
+  }
+  return simulate_first_pass_s(first_pass_model(plan, loaded), start_s);
 }
 
 std::vector<Channel> missing_rates(const Plan& plan) {
@@ -91,14 +106,7 @@ std::optional<Prediction> predict(const Plan& plan) {
   prediction.bound_s = simulation.channels.bound_s();
   prediction.limiting = channel_name(simulation.channels.limiting());
   prediction.stall_s = simulation.pass_s - simulation.channels[Channel::kCompute];
-  if (plan.rates.disk_bytes_per_s) {
-    // Base tensors are read, and copied to a GPU, before anything else.
-    const std::uint64_t base_stored_bytes = plan.stored_bytes(Tier::kBase);
-    const double start_s =
-        seconds(base_stored_bytes, plan.rates.disk_bytes_per_s) +
-        (plan.uses_vram() ? seconds(base_stored_bytes, plan.rates.link_bytes_per_s) : 0);
-    prediction.first_pass_s = simulate_first_pass_s(first_pass_model(plan), start_s);
-  }
+  prediction.first_pass_s = predict_first_pass_s(plan).value_or(0);
   return prediction;
 }
 
