@@ -99,8 +99,11 @@ void define_plan(CommandDefinition& command, PlanOptions& options) {
       .describe(
           "Decides where each block of weights waits: in VRAM (gpu), in RAM (ram), or on disk, "
           "read every pass (disk). The same model, machine and options give the same plan.")
-      .positional("MODEL", options.model, std::string(kModelHelp) + "; or a GGUF file")
-      .value("-o,--output", "FILE", options.output, "write the plan as TOML; - for stdout")
+      .optional_positional("MODEL", options.model, std::string(kModelHelp) + "; or a GGUF file")
+      .value("--stages", "FILE", options.stages,
+             "plan the models of a pipeline, which FILE names, one after the other")
+      .value("-o,--output", "FILE", options.output,
+             "write the plan as TOML; - for stdout; with --stages a folder")
       .flag("-f,--force", options.force, "replace FILE if it exists")
       .flag("-n,--dry-run", options.dry_run, "write nothing")
       .flag("--check", options.check, "write nothing; exit 5 unless the model fits the budgets")

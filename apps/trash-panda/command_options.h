@@ -33,6 +33,7 @@ struct InspectOptions {
 
 struct PlanOptions {
   Setting model;
+  Setting stages;
   Setting output;
   bool force = false;
   bool dry_run = false;

@@ -1,8 +1,6 @@
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -13,19 +11,17 @@
 #include "trash_panda/format/pack_writer.h"
 #include "trash_panda/plan/advice.h"
 #include "trash_panda/plan/explanation.h"
-#include "trash_panda/plan/plan_toml.h"
 #include "trash_panda/plan/planner.h"
-#include "trash_panda/runtime/probe.h"
 
 #include "commands.h"
 #include "explain_report.h"
-#include "measured_rates.h"
 #include "model_input.h"
 #include "output_file.h"
 #include "plan_input.h"
 #include "plan_report.h"
-#include "plan_request.h"
 #include "plan_sources.h"
+#include "plan_stages.h"
+#include "plan_task.h"
 
 namespace trash_panda::cli {
 
@@ -37,22 +33,6 @@ bool writes_stdout(const PlanOptions& options) {
 
 bool writes_file(const PlanOptions& options) {
   return options.output.given() && !writes_stdout(options) && !options.dry_run && !options.check;
-}
-
-/// -f replaces plans, and must never cost anyone a checkpoint, its index or whatever else a
-/// mistyped name means. An empty file is nobody's loss.
-Result<void> check_replaceable_plan(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) {
-    return {};
-  }
-  const Result<std::string> text = read_small_file(path, kPlanInputBytesMax);
-  if (text && (text->empty() || plan::parse_plan_toml(*text, path.native()))) {
-    return {};
-  }
-  return std::unexpected(
-      Error(ErrorCode::kOutput, fmt::format("{} is no plan of trash-panda", printable(path)))
-          .with_hint("-f replaces plans only: choose another name with -o, or remove it first"));
 }
 
 Result<void> check_options(const PlanOptions& options, const Console& console) {
@@ -141,54 +121,38 @@ void warn_of_idle_flags(const PlanOptions& options, plan::Plan& plan) {
   }
 }
 
-/// The machine that is planned for: this one, not yet measured, or that of --hw.
-Result<plan::Hardware> plan_hardware(const PlanOptions& options) {
-  return options.hardware.given() ? read_hardware_input(options.hardware.text)
-                                  : runtime::probe_hardware();
-}
-
 }  // namespace
 
 Result<void> run_plan(const PlanOptions& options, Console& console) {
+  if (options.stages.given()) {
+    return run_plan_stages(options, console);
+  }
+  if (!options.model.given()) {
+    return std::unexpected(
+        Error(ErrorCode::kUsage, "MODEL is missing")
+            .with_hint("MODEL is a .safetensors file, a folder, or org/name of the hub; --stages "
+                       "FILE plans several"));
+  }
   TP_RETURN_IF_ERROR(check_options(options, console));
   TP_RETURN_IF_ERROR(check_stdin_use(options));
-  // Options first: a mistyped one is told before anything is read.
-  TP_ASSIGN_OR_RETURN(const ProbeMode probe, probe_mode_of(options.probe));
-  TP_ASSIGN_OR_RETURN(plan::Hardware hardware, plan_hardware(options));
-  TP_ASSIGN_OR_RETURN(const EarlierPlan earlier, read_earlier_plan(options.from));
-  TP_ASSIGN_OR_RETURN(plan::PlanRequest request,
-                      make_plan_request(options, hardware, earlier.request));
-  TP_ASSIGN_OR_RETURN(const std::filesystem::path path, find_model(options.model));
-  TP_RETURN_IF_ERROR(refuse_pack(path));
-  TP_ASSIGN_OR_RETURN(const LoadedModel model, load_model(path, request.groups, console));
-  TP_ASSIGN_OR_RETURN(const std::vector<std::string> remarks,
-                      measure_context(model.checkpoint, request));
-  const plan::ModelSummary summary =
-      plan::summarize_model(model.checkpoint, model.weights, model.blocks, request.compute_dtype);
-  TP_RETURN_IF_ERROR(read_profile(options.profile, summary.blocks, request));
-  if (!options.hardware.given()) {
-    TP_RETURN_IF_ERROR(add_measured_rates({.path = path, .size_bytes = summary.total_bytes}, probe,
-                                          hardware, console));
-  }
-  TP_ASSIGN_OR_RETURN(plan::Plan plan, plan::make_plan(summary, hardware, request));
-  plan.warnings.insert(plan.warnings.end(), remarks.begin(), remarks.end());
+  TP_ASSIGN_OR_RETURN(const PlanTask task, prepare_plan(options, console));
+  TP_ASSIGN_OR_RETURN(plan::Plan plan, plan::make_plan(task.summary, task.hardware, task.request));
+  plan.warnings.insert(plan.warnings.end(), task.warnings.begin(), task.warnings.end());
   warn_of_idle_flags(options, plan);
-  const std::string toml = plan_file_text(plan, earlier);
-  if (const Result<void> packable = format::check_packable(model.checkpoint); !packable) {
-    plan.warnings.push_back(packable.error().to_string());
-  }
+  const std::string toml = plan_file_text(plan, task.earlier);
   if (writes_file(options)) {
     TP_RETURN_IF_ERROR(write_output_file(options.output.text, toml,
                                          options.force ? Overwrite::kReplace : Overwrite::kRefuse));
   }
-  PlanReport report{.model = &model,
-                    .hardware = &hardware,
-                    .plan = &plan,
-                    .more_ram = plan::advise_more_ram(summary, hardware, request, plan),
-                    .more_vram = plan::advise_more_vram(summary, hardware, request, plan),
-                    .why = {},
-                    .gpu_index = request.gpu_index,
-                    .model_argument = options.model.text};
+  PlanReport report{
+      .model = &task.model,
+      .hardware = &task.hardware,
+      .plan = &plan,
+      .more_ram = plan::advise_more_ram(task.summary, task.hardware, task.request, plan),
+      .more_vram = plan::advise_more_vram(task.summary, task.hardware, task.request, plan),
+      .why = {},
+      .gpu_index = task.request.gpu_index,
+      .model_argument = options.model.text};
   if (options.why) {
     report.why = plan::explain_blocks(plan, all_blocks(plan));
   }

@@ -165,6 +165,16 @@ def test_a_pipeline_keeps_to_the_schema_of_inspect(pipeline: Path) -> None:
     ]
 
 
+def test_the_plans_of_a_pipeline_keep_to_theirs(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "stages.toml"
+    file.write_text("".join(f'[[stage]]\nname = "{name}"\nmodel = "{model}"\n' for name in "ab"))
+    for more in ((), ("--hw", ROOT / "schemas/examples/hardware/rtx4090-nvme4.json")):
+        exit_code, document = run_json("plan", "--stages", file, *more)
+        assert exit_code == 0, document
+        validator("stages").validate(document)
+        assert [stage["name"] for stage in document["stages"]] == ["a", "b"]
+
+
 def test_failures_keep_to_theirs(tmp_path: Path) -> None:
     for arguments in (("inspect", tmp_path / "absent"), ("plan",), ("verify", tmp_path)):
         exit_code, document = run_json(*arguments)

@@ -28,7 +28,7 @@ TEST_F(GlobalOptions, HelpListsCommandsAndEndsWithExamples) {
 TEST_F(GlobalOptions, HelpOfACommandIsTheSameInEverySpelling) {
   const RunResult option = run({"plan", "--help"});
   EXPECT_EQ(option.exit_code, 0);
-  EXPECT_THAT(option.out, StartsWith("Usage: trash-panda plan [OPTIONS] MODEL\n"));
+  EXPECT_THAT(option.out, StartsWith("Usage: trash-panda plan [OPTIONS] [MODEL]\n"));
   EXPECT_THAT(option.out, HasSubstr("\nExamples:\n"));
   EXPECT_EQ(option.out, run({"help", "plan"}).out);
   EXPECT_EQ(option.out, run({"-h", "plan"}).out);

@@ -112,7 +112,7 @@ def _exponent_code() -> Iterator[bytes]:
     yield b"\0" + bf16[: BYTES_MAX - 1]
 
 
-def _hardware_json() -> Iterator[bytes]:
+def _none_made() -> Iterator[bytes]:
     yield b""  # All of them are in seeds/.
 
 
@@ -172,12 +172,13 @@ MAKERS = {
     "checkpoint": _checkpoint,
     "exponent_code": _exponent_code,
     "gguf_header": _gguf_header,
-    "hardware_json": _hardware_json,
+    "hardware_json": _none_made,
     "index": _index,
     "manifest": _manifest,
     "pickle": _pickle,
     "plan_toml": _plan_toml,
     "safetensors_header": _safetensors_header,
+    "stages_toml": _none_made,
     "zip_directory": _zip_directory,
 }
 
