@@ -2,13 +2,19 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
+
+#include "search_effort.h"
 
 namespace trash_panda::plan {
 namespace {
 
 /// Shorter than this part of the pass is worth telling.
 constexpr double kWorthwhilePart = 0.95;
+
+/// What each plan of the advice may search: a part of what a plan that is kept may.
+constexpr std::uint64_t kAdvicePassesMax = kSearchPassesMax / 5;
 
 /// Finds how much of one, two, four… more blocks' memory is enough, by halves: more memory never
 /// makes a plan slower, and planning again is what costs.
@@ -23,9 +29,15 @@ std::optional<MemoryAdvice> advise(const PlanRequest& request, const Plan& plan,
       request.placement == PlacementMethod::kGreedy) {
     return std::nullopt;
   }
+  const double worthwhile_s = plan.predicted->pass_s * kWorthwhilePart;
   std::uint64_t block_bytes = 0;
+  double compute_s = 0;
   for (const PlannedBlock& block : plan.blocks) {
     block_bytes = std::max(block_bytes, block.waiting_bytes());
+    compute_s += block.compute_s;
+  }
+  if (compute_s > worthwhile_s) {
+    return std::nullopt;  // The computation takes that long with any memory.
   }
   std::vector<std::size_t> counts;
   for (std::size_t count = 1; count < count_max; count *= 2) {
@@ -37,8 +49,7 @@ std::optional<MemoryAdvice> advise(const PlanRequest& request, const Plan& plan,
     const std::size_t middle = (begin + end) / 2;
     const std::uint64_t more_bytes = counts[middle] * block_bytes;
     const Result<Plan> better = plan_with(more_bytes);
-    if (better && better->predicted &&
-        better->predicted->pass_s <= plan.predicted->pass_s * kWorthwhilePart) {
+    if (better && better->predicted && better->predicted->pass_s <= worthwhile_s) {
       least = {.more_bytes = more_bytes, .pass_s = better->predicted->pass_s};
       end = middle;
     } else {
@@ -59,7 +70,7 @@ std::optional<MemoryAdvice> advise_more_ram(const ModelSummary& model, const Har
     larger.ram_total_bytes = std::max(hardware.ram_total_bytes, plan.ram_budget_bytes) +
                              more_bytes + request.min_free_ram_bytes.value_or(0);
     larger.cgroup_limit_bytes.reset();
-    return make_plan(model, larger, with_more);
+    return make_plan_within(kAdvicePassesMax, model, larger, with_more);
   });
 }
 
@@ -77,7 +88,7 @@ std::optional<MemoryAdvice> advise_more_vram(const ModelSummary& model, const Ha
       GpuInfo& gpu = larger.gpus[request.gpu_index];
       gpu.total_bytes = std::max(gpu.total_bytes, plan.vram_budget_bytes) + more_bytes;
     }
-    return make_plan(model, larger, with_more);
+    return make_plan_within(kAdvicePassesMax, model, larger, with_more);
   });
 }
 

@@ -75,7 +75,8 @@ class FormSearch {
     build();
   }
 
-  [[nodiscard]] std::optional<SearchResult> run(const std::vector<Placement>& others) const {
+  [[nodiscard]] std::optional<SearchResult> run(const std::vector<Placement>& others,
+                                                std::uint64_t passes_max) const {
     std::vector<std::vector<Tier>> candidates;
     for (const Placement& other : others) {
       std::vector<Tier>& tiers = candidates.emplace_back();
@@ -83,7 +84,7 @@ class FormSearch {
         tiers.push_back(block.tier);
       }
     }
-    return search_placement(search_, SearchMethod::kAutomatic, candidates);
+    return search_placement(search_, SearchMethod::kAutomatic, candidates, passes_max);
   }
 
   [[nodiscard]] Placement equip(const SearchResult& result) const {
@@ -191,10 +192,12 @@ std::optional<Placement> place_by_cost(const PlacementProblem& problem,
   }
   std::optional<Placement> best;
   double best_pass_s = 0;
-  for (const TierForms& forms : list_forms(problem)) {
+  const std::vector<TierForms> list = list_forms(problem);
+  for (const TierForms& forms : list) {
     const FormSearch search(problem, forms);
     const std::optional<SearchResult> result =
-        search.can_hold_base() ? search.run(others) : std::nullopt;
+        search.can_hold_base() ? search.run(others, problem.search_passes_max / list.size())
+                               : std::nullopt;
     if (result && (!best || result->pass_s < best_pass_s)) {
       best = search.equip(*result);
       best_pass_s = result->pass_s;

@@ -36,6 +36,7 @@ struct PlacementProblem {
   Rates rates;
   std::optional<std::uint64_t> exponent_bytes_per_s;  ///< Expansion of coded blocks.
   std::vector<StorageForm> forms;                     ///< That packs can hold, beside raw.
+  std::uint64_t search_passes_max = 0;                ///< @see kSearchPassesMax
 };
 
 /// Where each block goes and what that takes besides.

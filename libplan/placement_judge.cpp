@@ -51,10 +51,11 @@ std::optional<PlacementJudge::Totals> PlacementJudge::add_up(const TierIndexes& 
 }
 
 double PlacementJudge::simulate(const TierIndexes& tiers, const ChannelTimes& times,
-                                std::size_t host_slot_count, std::size_t device_slot_count) const {
+                                std::size_t host_slot_count, std::size_t device_slot_count) {
   PassState state(std::max<std::size_t>(host_slot_count, 1),
                   std::max<std::size_t>(device_slot_count, 1), problem_.has_link);
   return run_to_steady_state(state, times, [&](PassState& running) {
+    ++played_passes_;
     for (std::size_t index = 0; index < tiers.size(); ++index) {
       running.step(problem_.blocks[index].choices[tiers[index]].cost);
     }
@@ -62,7 +63,7 @@ double PlacementJudge::simulate(const TierIndexes& tiers, const ChannelTimes& ti
 }
 
 bool PlacementJudge::consider(const TierIndexes& tiers) {
-  ++considered_count_;
+  ++played_passes_;
   const std::optional<Totals> totals = add_up(tiers);
   if (!totals || totals->vram_bytes > problem_.vram_bytes ||
       totals->ram_bytes > problem_.ram_bytes || !can_improve(totals->times)) {

@@ -35,8 +35,8 @@ class PlacementJudge {
   [[nodiscard]] bool can_improve(const ChannelTimes& least) const {
     return is_better(least.bound_s(), least);
   }
-  /// Placements considered so far.
-  [[nodiscard]] std::size_t considered_count() const { return considered_count_; }
+  /// Passes played so far, in which looking at a placement counts as one.
+  [[nodiscard]] std::uint64_t played_passes() const { return played_passes_; }
   [[nodiscard]] std::optional<SearchResult> result() const;
 
  private:
@@ -65,7 +65,7 @@ class PlacementJudge {
                      : pass_s < best_pass_s_ * (1 - kEqualPart);
   }
   [[nodiscard]] double simulate(const TierIndexes& tiers, const ChannelTimes& times,
-                                std::size_t host_slot_count, std::size_t device_slot_count) const;
+                                std::size_t host_slot_count, std::size_t device_slot_count);
 
   const SearchProblem& problem_;
   TierIndexes best_;
@@ -73,7 +73,7 @@ class PlacementJudge {
   ChannelTimes best_times_;
   std::size_t best_host_slot_count_ = 0;
   std::size_t best_device_slot_count_ = 0;
-  std::size_t considered_count_ = 0;
+  std::uint64_t played_passes_ = 0;
 };
 
 }  // namespace trash_panda::plan

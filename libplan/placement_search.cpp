@@ -13,8 +13,12 @@ namespace {
 
 /// Sizes of blocks that spread placements count apart.
 constexpr std::size_t kSizesMax = 3;
-/// Blocks in all placements that are considered to improve one, at most: some ten milliseconds.
-constexpr std::size_t kImproveBlocksMax = 300'000;
+
+/// Blocks whose passes the limit of a search is in: fewer blocks may play more, shorter passes.
+constexpr std::uint64_t kPassBlocks = 57;
+
+/// What models of few sizes may play of the limit.
+constexpr std::uint64_t kFewSizesFactor = 2;
 
 std::uint64_t placement_count(const SearchProblem& problem) {
   std::uint64_t count = 1;
@@ -105,10 +109,9 @@ bool has_few_sizes(const SearchProblem& problem) {
 }
 
 /// Moves one block to another tier, or exchanges the tiers of two, as long as that helps.
-void improve_placement(PlacementJudge& judge) {
+void improve_placement(std::uint64_t passes_max, PlacementJudge& judge) {
   const std::size_t block_count = judge.best().size();
-  const std::size_t considered_max =
-      judge.considered_count() + kImproveBlocksMax / std::max<std::size_t>(block_count, 1);
+  passes_max += judge.played_passes();
   bool has_improved = block_count > 0;
   while (has_improved) {
     has_improved = false;
@@ -119,7 +122,7 @@ void improve_placement(PlacementJudge& judge) {
       } else {
         tiers = judge.best();
       }
-      return judge.considered_count() <= considered_max;
+      return judge.played_passes() <= passes_max;
     };
     for (std::size_t index = 0; index < block_count; ++index) {
       for (std::size_t number = 0; number < kBlockTiers.size(); ++number) {
@@ -146,7 +149,11 @@ void improve_placement(PlacementJudge& judge) {
 }  // namespace
 
 std::optional<SearchResult> search_placement(const SearchProblem& problem, SearchMethod method,
-                                             std::span<const std::vector<Tier>> others) {
+                                             std::span<const std::vector<Tier>> others,
+                                             std::uint64_t passes_max) {
+  const std::uint64_t block_count = std::max<std::uint64_t>(problem.blocks.size(), 1);
+  passes_max *= kPassBlocks;
+  passes_max /= std::min(block_count, kPassBlocks);
   PlacementJudge judge(problem);
   for (const std::vector<Tier>& other : others) {
     TierIndexes tiers;
@@ -155,16 +162,22 @@ std::optional<SearchResult> search_placement(const SearchProblem& problem, Searc
     }
     judge.consider(tiers);
   }
-  consider_spread_placements(problem, judge);
+  const bool has_sizes_to_improve = !has_few_sizes(problem);
+  // Where placements are improved after, half of the work is for that. Of few sizes they are all
+  // that there is, and mostly reach the bound soon: where they do not, more of them are tried.
+  consider_spread_placements(
+      problem, has_sizes_to_improve ? passes_max / 2 : kFewSizesFactor * passes_max, judge);
   const bool is_small = placement_count(problem) <= kExactPlacementsMax;
   if (method == SearchMethod::kAutomatic && is_small) {
     ExactSearch(problem, judge).run();
-  } else if (!has_few_sizes(problem)) {
-    improve_placement(judge);
-    for (const TierIndexes& start : filled_placements(problem)) {
+  } else if (has_sizes_to_improve) {
+    const std::vector<TierIndexes> starts = filled_placements(problem);
+    const std::uint64_t share = passes_max / 2 / (1 + starts.size());
+    improve_placement(share, judge);
+    for (const TierIndexes& start : starts) {
       PlacementJudge from_start(problem);
       from_start.consider(start);
-      improve_placement(from_start);
+      improve_placement(share, from_start);
       if (!from_start.best().empty()) {
         judge.consider(from_start.best());
       }

@@ -10,6 +10,8 @@
 #include "trash_panda/plan/plan.h"
 #include "trash_panda/plan/simulator.h"
 
+#include "search_effort.h"
+
 namespace trash_panda::plan {
 
 /// Tiers of blocks, and the order of SearchBlock::choices.
@@ -68,9 +70,11 @@ enum class SearchMethod {
 /// channel never gives a slower pass. Many blocks of many sizes are improved by local search, where
 /// that holds nearly. Deterministic.
 ///
-/// @param others  Placements that are considered besides.
+/// @param others      Placements that are considered besides.
+/// @param passes_max  Passes that the simulations may play, about, where not all placements are
+///                    tried; in passes of 57 blocks where there are fewer.
 [[nodiscard]] std::optional<SearchResult> search_placement(
     const SearchProblem& problem, SearchMethod method = SearchMethod::kAutomatic,
-    std::span<const std::vector<Tier>> others = {});
+    std::span<const std::vector<Tier>> others = {}, std::uint64_t passes_max = kSearchPassesMax);
 
 }  // namespace trash_panda::plan

@@ -16,6 +16,7 @@
 #include "demotion.h"
 #include "greedy_placement.h"
 #include "placement.h"
+#include "search_effort.h"
 
 namespace trash_panda::plan {
 namespace {
@@ -248,6 +249,11 @@ Placement choose_placement(const PlacementProblem& problem, const ModelSummary& 
 
 Result<Plan> make_plan(const ModelSummary& model, const Hardware& hardware,
                        const PlanRequest& request) {
+  return make_plan_within(kSearchPassesMax, model, hardware, request);
+}
+
+Result<Plan> make_plan_within(std::uint64_t search_passes_max, const ModelSummary& model,
+                              const Hardware& hardware, const PlanRequest& request) {
   TP_ASSIGN_OR_RETURN(Budgets budgets, derive_budgets(hardware, request));
   TP_RETURN_IF_ERROR(check_request(model, budgets, request));
   TP_ASSIGN_OR_RETURN(const CostedBlocks costed, cost_blocks(model, hardware, request));
@@ -266,6 +272,7 @@ Result<Plan> make_plan(const ModelSummary& model, const Hardware& hardware,
   problem.rates = costed.rates;
   problem.exponent_bytes_per_s = costed.exponent_bytes_per_s;
   problem.forms = request.forms;
+  problem.search_passes_max = search_passes_max;
   if (budgets.vram.bytes == 0) {
     problem.resident_count.reset();
   }

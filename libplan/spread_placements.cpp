@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -15,10 +16,9 @@ namespace {
 
 /// Kinds of blocks that are counted apart at most.
 constexpr std::size_t kSizeKindsMax = 3;
-/// Combinations of numbers that are listed at most; beyond, kinds are merged, then numbers skipped.
-constexpr std::uint64_t kCountsMax = 300'000;
-/// Blocks in all placements that are considered, at most: some ten milliseconds.
-constexpr std::size_t kConsideredBlocksMax = 300'000;
+/// Combinations of numbers that are listed at most for each pass that may be played; beyond,
+/// numbers are skipped. Listing so many takes about as long as playing a pass of 57 blocks.
+constexpr std::uint64_t kCountsPerPass = 8;
 /// Where the first of evenly spread blocks lies within its share.
 constexpr std::array kPhases = {0.5, 0.0, 0.25, 0.75};
 
@@ -29,6 +29,8 @@ using Kind = std::vector<std::size_t>;
 struct KindCounts {
   std::uint32_t resident = 0;
   std::uint32_t disk = 0;
+
+  auto operator<=>(const KindCounts&) const = default;
 };
 
 /// One number of blocks for each kind, with what its placements take at least.
@@ -36,6 +38,11 @@ struct CountVector {
   std::array<KindCounts, kSizeKindsMax> kinds = {};
   ChannelTimes least;
   std::uint32_t resident_total = 0;
+
+  /// What is tried first: what can be fastest, then what reads and copies least.
+  [[nodiscard]] auto rank() const {
+    return std::tuple(least.bound_s(), least[Channel::kDisk], least[Channel::kLink], kinds);
+  }
 };
 
 /// For one kind: what its n cheapest blocks add, by n.
@@ -75,8 +82,8 @@ std::uint64_t least_of(const Kind& kind, const Value& value) {
 
 class SpreadSearch {
  public:
-  SpreadSearch(const SearchProblem& problem, PlacementJudge& judge)
-      : problem_(problem), judge_(judge), tiers_(problem.blocks.size()) {
+  SpreadSearch(const SearchProblem& problem, std::uint64_t passes_max, PlacementJudge& judge)
+      : problem_(problem), passes_max_(passes_max), judge_(judge), tiers_(problem.blocks.size()) {
     for (std::size_t index = 0; index < problem.blocks.size(); ++index) {
       const auto& choices = problem.blocks[index].choices;
       if (std::ranges::count_if(choices, &TierChoice::is_allowed) > 1) {
@@ -94,11 +101,15 @@ class SpreadSearch {
       judge_.consider(tiers_);
       return;
     }
+    std::vector<std::vector<Kind>> splits;
     for (std::size_t kind_count = 1; kind_count <= kSizeKindsMax; ++kind_count) {
       std::vector<Kind> kinds = split_into_kinds(kind_count);
       if (kinds.size() == kind_count) {
-        search(kinds);
+        splits.push_back(std::move(kinds));
       }
+    }
+    for (const std::vector<Kind>& kinds : splits) {
+      search(kinds, passes_max_ / splits.size());
     }
   }
 
@@ -147,20 +158,26 @@ class SpreadSearch {
     return kinds;
   }
 
-  void search(const std::vector<Kind>& kinds) {
+  /// @param share  Passes that may be played for it.
+  void search(const std::vector<Kind>& kinds, std::uint64_t share) {
     std::vector<CountVector> counts = list_counts(kinds);
-    std::ranges::stable_sort(counts, {}, [](const CountVector& count) {
-      return std::tuple(count.least.bound_s(), count.least[Channel::kDisk],
-                        count.least[Channel::kLink]);
-    });
-    const std::size_t considered_max =
-        judge_.considered_count() + kConsideredBlocksMax / tiers_.size();
+    // No more can be tried than there are passes to play.
+    counts.resize(sort_first(counts, share + 1));
+    const std::uint64_t passes_max = judge_.played_passes() + share;
     for (const CountVector& count : counts) {
-      if (!judge_.can_improve(count.least) || judge_.considered_count() > considered_max) {
+      if (!judge_.can_improve(count.least) || judge_.played_passes() > passes_max) {
         return;  // Nor can those after it, which take no less.
       }
       consider_arrangements(kinds, count);
     }
+  }
+
+  /// Sorts the best `count` to the front. @return How many those are.
+  static std::size_t sort_first(std::vector<CountVector>& counts, std::uint64_t count) {
+    const auto sorted = std::min<std::size_t>(counts.size(), count);
+    std::ranges::partial_sort(counts, counts.begin() + static_cast<std::ptrdiff_t>(sorted), {},
+                              &CountVector::rank);
+    return sorted;
   }
 
   /// All numbers of blocks that can fit and can be better than what is known.
@@ -187,7 +204,7 @@ class SpreadSearch {
     }
     // Every so many-th number of each kind, so that the list stays short.
     std::uint32_t stride = 1;
-    while (combination_count > kCountsMax) {
+    while (combination_count > kCountsPerPass * passes_max_) {
       stride *= 2;
       combination_count >>= 2 * kinds.size();
     }
@@ -345,6 +362,7 @@ class SpreadSearch {
   }
 
   const SearchProblem& problem_;
+  std::uint64_t passes_max_;
   PlacementJudge& judge_;
   TierIndexes tiers_;
   std::vector<std::size_t> free_;
@@ -353,8 +371,9 @@ class SpreadSearch {
 
 }  // namespace
 
-void consider_spread_placements(const SearchProblem& problem, PlacementJudge& judge) {
-  SpreadSearch(problem, judge).run();
+void consider_spread_placements(const SearchProblem& problem, std::uint64_t passes_max,
+                                PlacementJudge& judge) {
+  SpreadSearch(problem, passes_max, judge).run();
 }
 
 }  // namespace trash_panda::plan

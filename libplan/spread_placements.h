@@ -10,6 +10,9 @@ namespace trash_panda::plan {
 ///
 /// Which placements there are depends on the blocks alone, not on memory or rates; which of them
 /// are looked at, on what could still be better.
-void consider_spread_placements(const SearchProblem& problem, PlacementJudge& judge);
+///
+/// @param passes_max  What the simulations may play for it, about.
+void consider_spread_placements(const SearchProblem& problem, std::uint64_t passes_max,
+                                PlacementJudge& judge);
 
 }  // namespace trash_panda::plan
