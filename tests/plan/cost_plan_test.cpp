@@ -1,5 +1,7 @@
 // Plans of measured machines: placement by simulated pass, storage forms, predictions.
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -74,30 +76,104 @@ TEST(CostPlan, MeetsTheBoundOfTheHardCase) {
   EXPECT_GT(plan.predicted->first_pass_s, plan.predicted->pass_s);
 }
 
+/// The hard case in bf16, raw and coded, in between other disks and links.
+class CodedHardCase {
+ public:
+  /// @param ram_block_count  Raw blocks that RAM has room for, beside three slots.
+  explicit CodedHardCase(std::uint64_t ram_block_count)
+      : model_(hard_case_model(kBlockBytes, kBlockBytes)) {
+    request_ = hard_case_request(kBlockBytes, model_);
+    request_.max_ram_bytes = (ram_block_count + 3) * kBlockBytes;
+  }
+
+  [[nodiscard]] Plan plan(std::uint64_t disk_bytes_per_s, std::uint64_t link_bytes_per_s,
+                          bool is_coded) {
+    Hardware hardware = hard_case_machine();
+    hardware.disks[0].read_bytes_per_s = disk_bytes_per_s;
+    hardware.gpus[0].h2d_pinned_bytes_per_s = link_bytes_per_s;
+    request_.forms.clear();
+    if (is_coded) {
+      request_.forms = {StorageForm::kExponent};
+    }
+    return make_plan(model_, hardware, request_).value();
+  }
+
+  static constexpr std::uint64_t kBlockBytes = 2 * kFp8Block;  ///< 746 MB.
+
+ private:
+  ModelSummary model_;
+  PlanRequest request_;
+};
+
 TEST(CostPlan, PredictsCodedBf16FasterWhereDiskOrLinkBinds) {
-  const std::uint64_t block_bytes = 2 * kFp8Block;
-  const ModelSummary model = hard_case_model(block_bytes, block_bytes);
-  std::size_t bound_by_transfer_count = 0;
-  for (const std::uint64_t disk : {100'000'000ULL, 200'000'000ULL, 400'000'000ULL}) {
-    for (const std::uint64_t link : {300'000'000ULL, 600'000'000ULL, 3'000'000'000ULL}) {
-      Hardware hardware = hard_case_machine();
-      hardware.disks[0].read_bytes_per_s = disk;
-      hardware.gpus[0].h2d_pinned_bytes_per_s = link;
-      PlanRequest request = hard_case_request(block_bytes, model);
-      const Plan raw = make_plan(model, hardware, request).value();
-      request.forms = {StorageForm::kExponent};
-      const Plan coded = make_plan(model, hardware, request).value();
-      ASSERT_TRUE(raw.predicted && coded.predicted);
-      EXPECT_LE(coded.predicted->pass_s, raw.predicted->pass_s);
-      EXPECT_TRUE(coded.fits());
-      if (coded.predicted->limiting != "compute") {
-        ++bound_by_transfer_count;
-        EXPECT_GE(raw.predicted->pass_s, 1.35 * coded.predicted->pass_s)
-            << "disk " << disk << " link " << link;
+  std::map<std::string, int> bound_counts;
+  for (const std::uint64_t ram_block_count : {9U, 2U}) {
+    CodedHardCase hard_case(ram_block_count);
+    for (const std::uint64_t disk : {100U, 200U, 400U, 550U, 1000U, 3500U}) {
+      for (const std::uint64_t link : {300U, 900U, 3000U, 12'000U}) {
+        const Plan raw = hard_case.plan(disk * 1'000'000, link * 1'000'000, /*is_coded=*/false);
+        const Plan coded = hard_case.plan(disk * 1'000'000, link * 1'000'000, /*is_coded=*/true);
+        ASSERT_TRUE(raw.predicted && coded.predicted);
+        EXPECT_LE(coded.predicted->pass_s, raw.predicted->pass_s);
+        EXPECT_TRUE(coded.fits());
+        // Where the computation binds once blocks are coded, more can't be had than it leaves.
+        const bool can_win = raw.predicted->bound_s >= 1.4 * kHardCaseComputeS;
+        if (can_win || coded.predicted->limiting != "compute") {
+          ++bound_counts[raw.predicted->limiting];
+          EXPECT_GE(raw.predicted->pass_s, 1.35 * coded.predicted->pass_s)
+              << "disk " << disk << " MB/s, link " << link << " MB/s, RAM for " << ram_block_count;
+        }
       }
     }
   }
-  EXPECT_GE(bound_by_transfer_count, 4U);
+  EXPECT_GE(bound_counts["disk"], 4);
+  EXPECT_GE(bound_counts["link"], 4);
+}
+
+TEST(CostPlan, PredictsTheHardCaseInBf16FasterCoded) {
+  // Its own SATA disk and link: 11 raw blocks of 746 MB take 20.5 s to read.
+  CodedHardCase hard_case(9);
+  const Plan raw = hard_case.plan(400'000'000, 12'000'000'000, /*is_coded=*/false);
+  const Plan coded = hard_case.plan(400'000'000, 12'000'000'000, /*is_coded=*/true);
+  EXPECT_EQ(raw.predicted->limiting, "disk");
+  EXPECT_GE(raw.predicted->pass_s, 1.35 * coded.predicted->pass_s);
+}
+
+TEST(CostPlan, HoldsMoreCodedBlocksInTheSameMemory) {
+  // 1 / 0.68 = 1.47 times as many, in VRAM beside the block that is expanded, and in RAM.
+  constexpr std::uint64_t kBlock = 100 * kMiB;
+  constexpr std::size_t kRawCount = 50;
+  const ModelSummary model = [] {
+    ModelSummary large = equal_model(150, kBlock, 0);
+    large.contents.assign(150, {.bf16_bytes = kBlock, .fp8_bytes = 0});
+    return large;
+  }();
+  Hardware hardware = hard_case_machine();
+  hardware.gpus[0].total_bytes = hardware.gpus[0].free_bytes = 100 * kGiB;
+  hardware.ram_total_bytes = hardware.ram_available_bytes = 100 * kGiB;
+  hardware.disks[0].read_bytes_per_s = 100'000'000;  // Memory is what helps.
+  hardware.gpus[0].h2d_pinned_bytes_per_s = 1'000'000'000;
+  PlanRequest request;
+  request.compute_s = 0.1;
+  const auto count = [&](Tier tier, std::uint64_t memory_bytes, bool is_coded) {
+    // Beside the blocks: three slots of either kind at most, and the expanded block.
+    request.max_vram_bytes = (tier == Tier::kGpu ? memory_bytes : 0) + 4 * kBlock;
+    request.max_ram_bytes = (tier == Tier::kRam ? memory_bytes : 0) + 3 * kBlock;
+    request.lookahead_blocks = 2;
+    request.forms.clear();
+    if (is_coded) {
+      request.forms = {StorageForm::kExponent};
+    }
+    return make_plan(model, hardware, request).value().block_count(tier);
+  };
+  for (const Tier tier : {Tier::kGpu, Tier::kRam}) {
+    const std::size_t coded_count = count(tier, kRawCount * kBlock, /*is_coded=*/true);
+    const std::size_t raw_count = count(tier, kRawCount * kBlock, /*is_coded=*/false);
+    EXPECT_GE(raw_count, kRawCount);
+    EXPECT_GE(static_cast<double>(coded_count), 1.47 * kRawCount) << format::tier_name(tier);
+    // No more than what the memory beside the blocks allows for too.
+    EXPECT_LE(static_cast<double>(coded_count), 1.48 * (kRawCount + 4));
+  }
 }
 
 TEST(CostPlan, PromisesNoFormThatPacksDoNotHold) {
