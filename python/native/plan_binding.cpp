@@ -180,8 +180,13 @@ nb::dict read_checkpoint(const std::filesystem::path& path) {
     tensors.append(nb::make_tuple(plan_str(tensor.name), plan_str(format::type_name(tensor)),
                                   nb::tuple(shape)));
   }
+  nb::list files;
+  for (const format::CheckpointFile& file : checkpoint.files()) {
+    files.append(plan_str(file.path.native()));
+  }
   nb::dict result;
   result["path"] = plan_str(checkpoint.path().native());
+  result["files"] = files;
   result["fingerprint"] = plan_str(checkpoint.fingerprint());
   result["tensors"] = tensors;
   return result;

@@ -76,6 +76,7 @@ class BlockExplanation(TypedDict):
 
 class Checkpoint(TypedDict):
     path: str
+    files: list[str]
     fingerprint: str
     tensors: list[tuple[str, str, tuple[int, ...]]]
 

@@ -49,18 +49,31 @@ def ensure_pack(checkpoint: Path, pack: Path, write_plan: Callable[[Path], None]
 def is_fresh(checkpoint: Path, pack: Path) -> bool:
     """Whether `pack` is a pack of the checkpoint as it is now.
 
+    The fingerprint tells another layout only, so files that were touched since the pack was made
+    count as other weights.
+
     Raises CheckpointError when there is something that can't be read as a pack: it may be another
     thing, which is not ours to replace.
     """
     if not pack.exists():
         return False
-    current = _native.read_checkpoint(checkpoint)["fingerprint"]
+    current = _native.read_checkpoint(checkpoint)
     try:
         packed = _native.read_manifest(pack)["source_fingerprint"]
     except CheckpointError as error:
         raise CheckpointError(
             f"{error}; remove that folder, if it is a pack, to have it made again"
         ) from error
-    if packed != current:
+    packed_ns = (pack / "manifest.json").stat().st_mtime_ns
+    fresh = packed == current["fingerprint"] and all(
+        changed_ns(file) < packed_ns for file in current["files"]
+    )
+    if not fresh:
         _log.warning("%s is made again: its checkpoint %s changed", pack, checkpoint)
-    return bool(packed == current)
+    return fresh
+
+
+def changed_ns(file: str) -> int:
+    """When a file was last changed, also by a copy that keeps its time of modification."""
+    status = os.stat(file)
+    return max(status.st_mtime_ns, status.st_ctime_ns)
