@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <random>
 #include <span>
 #include <vector>
 
 #include "trash_panda/base/aligned_buffer.h"
 #include "trash_panda/base/units.h"
+#include "trash_panda/format/exponent_code.h"
 #include "trash_panda/runtime/expand.h"
 
 #include "throughput.h"
@@ -25,6 +27,8 @@ constexpr std::uint64_t kWeightBytes = 16 * kMiB;
 /// One call to expand().
 constexpr std::uint64_t kWeightPieceBytes = 512 * kKiB;
 constexpr std::uint64_t kWeightColumns = 4096;
+/// One call to decode_exponents(): four chunks of bf16.
+constexpr std::uint64_t kDecodedPieceBytes = 512 * kKiB;
 /// Beyond these RAM is the limit on every machine.
 constexpr std::uint64_t kThreadsMax = 64;
 
@@ -113,6 +117,56 @@ void measure_expansion(const EffortPlan& effort, std::uint64_t memory_bytes_max,
                                    : median_throughput(thread_count, effort, stop, expand_piece);
 }
 
+/// The code of one piece of bf16 that is distributed as weights are; its length decides how fast it
+/// is decoded.
+std::vector<std::byte> code_like_that_of_weights() {
+  std::mt19937 generator(1);
+  std::normal_distribution<float> weights(0, 0.02F);
+  std::vector<std::byte> raw(kDecodedPieceBytes);
+  for (std::size_t at = 0; at < raw.size(); at += 2) {
+    const float weight = weights(generator);
+    // The upper half of a little-endian f32 is a bf16.
+    std::memcpy(&raw[at], reinterpret_cast<const std::byte*>(&weight) + 2, 2);
+  }
+  std::vector<std::byte> coded(
+      format::exponent_coded_bytes_max(format::Dtype::kBf16, kDecodedPieceBytes / 2));
+  coded.resize(format::encode_exponents(format::Dtype::kBf16, raw, coded));
+  return coded;
+}
+
+void measure_decoding(const EffortPlan& effort, std::uint64_t memory_bytes_max, StopFlag stop,
+                      std::size_t thread_count, plan::Hardware& hardware) {
+  const std::vector<std::byte> code = code_like_that_of_weights();
+  // Raw and coded; a code is never larger than this.
+  const std::uint64_t pieces_of_memory = memory_bytes_max / thread_count / (2 * kDecodedPieceBytes);
+  const std::uint64_t piece_count = std::min(kWeightBytes / kDecodedPieceBytes, pieces_of_memory);
+  const Result<AlignedBuffer> coded =
+      AlignedBuffer::create(thread_count * piece_count * code.size());
+  const Result<AlignedBuffer> raw =
+      AlignedBuffer::create(thread_count * piece_count * kDecodedPieceBytes);
+  if (piece_count == 0 || !coded || !raw) {
+    return;
+  }
+  for (std::uint64_t piece = 0; piece < thread_count * piece_count; ++piece) {
+    std::ranges::copy(code, coded->data() + piece * code.size());
+  }
+  std::memset(raw->data(), 0, raw->size_bytes());
+  std::vector<Region> regions = share_out(thread_count, piece_count);
+  const auto decode_piece = [&](std::size_t index) {
+    const std::uint64_t piece = regions[index].take(1);
+    const Result<void> decoded = format::decode_exponents(
+        format::Dtype::kBf16, coded->span().subspan(piece * code.size(), code.size()),
+        raw->span().subspan(piece * kDecodedPieceBytes, kDecodedPieceBytes));
+    TP_ASSERT(decoded);
+    return kDecodedPieceBytes;
+  };
+  plan::CpuInfo& cpu = hardware.cpu;
+  cpu.expand_one_thread.exponent_bytes_per_s = median_throughput(1, effort, stop, decode_piece);
+  cpu.expand.exponent_bytes_per_s =
+      thread_count == 1 ? cpu.expand_one_thread.exponent_bytes_per_s
+                        : median_throughput(thread_count, effort, stop, decode_piece);
+}
+
 }  // namespace
 
 void measure_memory_rates(const EffortPlan& effort, std::uint64_t memory_bytes_max, StopFlag stop,
@@ -121,6 +175,7 @@ void measure_memory_rates(const EffortPlan& effort, std::uint64_t memory_bytes_m
       std::clamp<std::uint64_t>(hardware.cpu.thread_count, 1, kThreadsMax);
   measure_copies(effort, memory_bytes_max, stop, thread_count, hardware);
   measure_expansion(effort, memory_bytes_max, stop, thread_count, hardware);
+  measure_decoding(effort, memory_bytes_max, stop, thread_count, hardware);
 }
 
 }  // namespace trash_panda::runtime
