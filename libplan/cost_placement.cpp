@@ -68,9 +68,14 @@ class FormSearch {
       : problem_(problem), forms_(forms), rates_(problem.rates) {
     const bool is_coded = std::ranges::find(forms, StorageForm::kExponent) != forms.end();
     if (is_coded) {
+      // There is one rate: that of the slower, where blocks have to be expanded otherwise as well.
+      const bool expands_raw = std::ranges::any_of(
+          problem.blocks, [](const PlannedBlock& block) { return block.expand_bytes > 0; });
+      const std::uint64_t decoded_bytes_per_s = *problem.exponent_bytes_per_s;
       rates_.expand_bytes_per_s =
-          std::min(rates_.expand_bytes_per_s.value_or(*problem.exponent_bytes_per_s),
-                   *problem.exponent_bytes_per_s);
+          expands_raw ? std::min(rates_.expand_bytes_per_s.value_or(decoded_bytes_per_s),
+                                 decoded_bytes_per_s)
+                      : decoded_bytes_per_s;
     }
     build();
   }

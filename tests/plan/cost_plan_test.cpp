@@ -139,6 +139,19 @@ TEST(CostPlan, PredictsTheHardCaseInBf16FasterCoded) {
   EXPECT_GE(raw.predicted->pass_s, 1.35 * coded.predicted->pass_s);
 }
 
+TEST(CostPlan, DecodesBf16AtTheRateOfItsOwnCode) {
+  const std::uint64_t block_bytes = 2 * kFp8Block;
+  const ModelSummary model = hard_case_model(block_bytes, block_bytes);
+  Hardware hardware = hard_case_machine();
+  hardware.gpus[0].expand.fp8_bytes_per_s = 500'000'000;  // There is no fp8 in the model.
+  PlanRequest request = hard_case_request(block_bytes, model);
+  request.forms = {StorageForm::kExponent};
+  const Plan plan = make_plan(model, hardware, request).value();
+  EXPECT_EQ(plan.rates.expand_bytes_per_s, hardware.gpus[0].expand.exponent_bytes_per_s);
+  EXPECT_TRUE(std::ranges::any_of(
+      plan.blocks, [](const PlannedBlock& block) { return block.form == StorageForm::kExponent; }));
+}
+
 TEST(CostPlan, HoldsMoreCodedBlocksInTheSameMemory) {
   // 1 / 0.68 = 1.47 times as many, in VRAM beside the block that is expanded, and in RAM.
   constexpr std::uint64_t kBlock = 100 * kMiB;
