@@ -48,7 +48,9 @@ Result<void> TensorStream::refill(std::uint64_t needed_bytes) {
   // What is left over goes before what comes: reads are aligned, so they land behind it.
   std::byte* const start = window_.data();
   const std::size_t held_bytes = coded_.size();
-  std::memmove(start, coded_.data(), held_bytes);
+  if (held_bytes > 0) {  // Nothing is held at first, not even a pointer.
+    std::memmove(start, coded_.data(), held_bytes);
+  }
   const std::uint64_t read_bytes = std::min(left_bytes, kWindowBytes);
   const std::span<std::byte> target = window_.span().subspan(kWindowBytes);
   TP_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes,

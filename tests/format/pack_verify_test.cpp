@@ -174,7 +174,7 @@ TEST_F(ComparePack, RefusesAnotherCheckpoint) {
   other.write(sample_.dir() / "other.safetensors");
   const Checkpoint checkpoint = must(Checkpoint::open(sample_.dir() / "other.safetensors"));
   const Result<VerifyReport> report =
-      compare_with_source(sample_.target(), checkpoint, sample_.weights(), {});
+      compare_with_source(sample_.target(), checkpoint, must(find_weights(checkpoint)), {});
   ASSERT_FALSE(report);
   EXPECT_EQ(report.error().code(), ErrorCode::kStale);
 }

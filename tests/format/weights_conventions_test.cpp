@@ -1,3 +1,4 @@
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,7 @@ using testing::write_text;
 struct Outcome {
   std::string error;  ///< "reason: message"; empty: none.
   WeightTable table;
+  std::optional<Checkpoint> checkpoint;  ///< Owns the names in the table.
 };
 
 Outcome find(const SafetensorsBuilder& builder, std::string_view config = {},
@@ -30,14 +32,15 @@ Outcome find(const SafetensorsBuilder& builder, std::string_view config = {},
   if (!config.empty()) {
     write_text(folder / config_name, config);
   }
-  const auto checkpoint = Checkpoint::open(folder.path());
+  auto checkpoint = Checkpoint::open(folder.path());
   EXPECT_TRUE(checkpoint) << checkpoint.error().to_string();
   auto table = find_weights(*checkpoint);
   if (!table) {
     return {.error = std::string(table.error().reason()) + ": " + table.error().message(),
-            .table = {}};
+            .table = {},
+            .checkpoint = {}};
   }
-  return {.error = {}, .table = *std::move(table)};
+  return {.error = {}, .table = *std::move(table), .checkpoint = *std::move(checkpoint)};
 }
 
 SafetensorsBuilder comfy(Dtype dtype, const std::string& blob) {
