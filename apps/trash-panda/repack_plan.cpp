@@ -23,13 +23,12 @@
 #include "trash_panda/runtime/probe.h"
 
 #include "output_file.h"
+#include "pack_forms.h"
+#include "plan_input.h"
 
 namespace trash_panda::cli {
 
 namespace {
-
-/// A block takes some hundred bytes of a plan: this is a model of 100,000 blocks.
-constexpr std::uint64_t kPlanFileBytesMax = 64 * kMiB;
 
 /// The numbered prefixes of a plan's blocks: what the plan was made with, --group included, is
 /// found again whatever the search would say.
@@ -71,6 +70,18 @@ void choose_codecs(Compress compress, const plan::Plan& plan, format::PackLayout
                coded.contains(extent.name)) {
       extent.coded = format::CodedFloats::kBf16;
     }
+  }
+}
+
+void warn_of_forms(RepackInput& input) {
+  std::set<std::string_view> coded;
+  for (const format::ExtentLayout& extent : input.layout.extents) {
+    if (extent.coded != format::CodedFloats::kNone) {
+      coded.insert(extent.name);
+    }
+  }
+  for (std::string& warning : form_warnings(input.plan, coded)) {
+    input.warnings.push_back(std::move(warning));
   }
 }
 
@@ -162,7 +173,7 @@ bool take_interrupted_plan(const std::filesystem::path& staged, RepackInput& inp
     return false;
   }
   const std::filesystem::path file = format::partial_pack_path(staged) / format::kPackPlanName;
-  Result<std::string> text = read_small_file(file, kPlanFileBytesMax);
+  Result<std::string> text = read_small_file(file, kPlanInputBytesMax);
   if (!text) {
     return false;
   }
@@ -192,7 +203,7 @@ Result<RepackInput> load_repack_input(const RepackOptions& options,
       .model = {}, .plan = {}, .plan_file = options.plan.text, .layout = {}, .warnings = {}};
   std::string plan_text;
   if (options.plan.given()) {
-    TP_ASSIGN_OR_RETURN(plan_text, read_small_file(options.plan.text, kPlanFileBytesMax));
+    TP_ASSIGN_OR_RETURN(plan_text, read_small_file(options.plan.text, kPlanInputBytesMax));
     TP_ASSIGN_OR_RETURN(input.plan, plan::parse_plan_toml(plan_text, options.plan.text));
   }
   TP_ASSIGN_OR_RETURN(input.model, load_model(model_path, groups_of(input.plan), console));
@@ -200,6 +211,7 @@ Result<RepackInput> load_repack_input(const RepackOptions& options,
   input.warnings = input.model.warnings;
   if (!options.plan.given() && !options.no_resume && take_interrupted_plan(staged, input)) {
     choose_codecs(compress, input.plan, input.layout);
+    warn_of_forms(input);
     return input;
   }
   if (!options.plan.given()) {
@@ -216,6 +228,7 @@ Result<RepackInput> load_repack_input(const RepackOptions& options,
   }
   input.layout = *std::move(layout);
   choose_codecs(compress, input.plan, input.layout);
+  warn_of_forms(input);
   if (options.plan.given()) {
     if (Result<void> checked = check_plan_file(input); !checked) {
       return std::unexpected(std::move(checked).error().with_context(printable(options.plan.text)));

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,13 +20,13 @@
 #include "json_text.h"
 #include "model_input.h"
 #include "output_file.h"
+#include "pack_forms.h"
 #include "pack_target.h"
+#include "plan_input.h"
 
 namespace trash_panda::cli {
 
 namespace {
-
-constexpr std::uint64_t kPlanTextBytesMax = 64 * kMiB;
 
 Error stale_plan(const Setting& plan, std::string why) {
   return Error(ErrorCode::kStale,
@@ -66,6 +67,19 @@ Result<std::vector<format::Tier>> tiers_by_plan(const format::Manifest& manifest
         file, fmt::format("it has {} blocks, the pack {}", plan.blocks.size(), block_count)));
   }
   return tiers;
+}
+
+void warn_of_kept_forms(const format::Manifest& manifest, const plan::Plan& plan,
+                        Console& console) {
+  std::set<std::string_view> coded;
+  for (const format::PackedExtent& extent : manifest.extents) {
+    if (extent.codec == format::kCodecExponent) {
+      coded.insert(extent.name);
+    }
+  }
+  for (const std::string& warning : form_warnings(plan, coded)) {
+    console.warn(warning);
+  }
 }
 
 Result<void> check_retier_options(const RepackOptions& options) {
@@ -110,9 +124,11 @@ Result<void> retier(const RepackOptions& options, const std::filesystem::path& p
                     Console& console) {
   TP_RETURN_IF_ERROR(check_retier_options(options));
   TP_ASSIGN_OR_RETURN(const format::Manifest before, format::read_manifest(pack));
-  TP_ASSIGN_OR_RETURN(std::string plan_text, read_small_file(options.plan.text, kPlanTextBytesMax));
+  TP_ASSIGN_OR_RETURN(std::string plan_text,
+                      read_small_file(options.plan.text, kPlanInputBytesMax));
   TP_ASSIGN_OR_RETURN(const plan::Plan plan, plan::parse_plan_toml(plan_text, options.plan.text));
   TP_ASSIGN_OR_RETURN(std::vector<format::Tier> tiers, tiers_by_plan(before, plan, options.plan));
+  warn_of_kept_forms(before, plan, console);
   std::size_t moved_count = 0;
   for (std::size_t i = 0; i < tiers.size(); ++i) {
     moved_count += tiers[i] == before.extents[i].tier ? 0U : 1U;

@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 class Repack : public CliTest {
@@ -529,6 +530,43 @@ TEST_F(Repack, CodesExponentsWhenAsked) {
   }
   expect_failure(run({"repack", "gauss.safetensors", "--compress", "much", "-o", "x"}), 2,
                  {"--compress"});
+}
+
+TEST_F(Repack, SaysWhenBlocksAreNotInTheFormsOfThePlan) {
+  SafetensorsBuilder builder;
+  for (int i = 0; i < 6; ++i) {
+    builder.add(fmt::format("layers.{}.w", i), format::Dtype::kBf16, {256, 512},
+                gaussian_bf16(256 * 512, 1));
+  }
+  builder.write(path("gauss.safetensors"));
+  const auto plan = [&](const char* name, const char* compute_ms) {
+    const RunResult made =
+        run({"plan", "gauss.safetensors", "--hw",
+             TP_SOURCE_DIR "/schemas/examples/hardware/laptop-no-gpu.json", "--max-ram", "1200000",
+             "--assign", "disk=*", "--compute-ms", compute_ms, "-o", name});
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+    return read_text(path(name));
+  };
+  // Where the drive is waited for, blocks are coded; where the computation is, they stay raw.
+  ASSERT_THAT(plan("coded.toml", "0.01"), HasSubstr("form = \"exponent\""));
+  ASSERT_THAT(plan("raw.toml", "1000"), Not(HasSubstr("form = \"exponent\"")));
+
+  const auto warning_of = [&](const char* file, const char* how, const char* pack) {
+    const RunResult result =
+        run({"repack", "gauss.safetensors", "--plan", file, "--compress", how, "-o", pack});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.err;
+  };
+  EXPECT_THAT(warning_of("coded.toml", "auto", "coded"), Not(HasSubstr("planned")));
+  EXPECT_THAT(warning_of("raw.toml", "auto", "raw"), Not(HasSubstr("planned")));
+  EXPECT_THAT(warning_of("coded.toml", "none", "none"),
+              HasSubstr("6 blocks planned coded but packed raw"));
+  EXPECT_THAT(warning_of("raw.toml", "exponent", "exponent"),
+              HasSubstr("6 blocks planned raw but packed coded"));
+  EXPECT_THAT(run({"repack", "raw", "--plan", "coded.toml"}).err,
+              HasSubstr("6 blocks planned coded but packed raw"));
+  EXPECT_THAT(run({"repack", "coded", "--plan", "raw.toml"}).err,
+              HasSubstr("6 blocks planned raw but packed coded"));
 }
 
 TEST_F(Repack, VerifiesQuicklyAndAgainstTheSource) {
