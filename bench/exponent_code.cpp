@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -25,6 +24,8 @@
 #include <fmt/format.h>
 
 #include "trash_panda/base/error.h"
+
+#include "cpu_time.h"
 
 namespace {
 
@@ -40,25 +41,6 @@ struct BenchOptions {
   int round_count = 9;
   std::string only;
 };
-
-double cpu_s() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-template <class Work>
-double measure_s(const Work& work) {
-  const double start_s = cpu_s();
-  work();
-  return cpu_s() - start_s;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 Bytes read_or_make_weights(const BenchOptions& options) {
   const std::size_t width_bytes = format::dtype_bits(options.dtype) / 8;
@@ -104,7 +86,8 @@ void print_line(std::string_view name, std::size_t size_bytes, const std::vector
     ratios.push_back(memcpy_s[i] / times_s[i]);
   }
   fmt::print("{:<20} {:8.2f} GB/s   {:5.2f} x memcpy\n", name,
-             static_cast<double>(size_bytes) / 1e9 / median(times_s), median(ratios));
+             static_cast<double>(size_bytes) / 1e9 / bench::upper_median(times_s),
+             bench::upper_median(ratios));
 }
 
 void run_rounds(const BenchOptions& options) {
@@ -128,13 +111,14 @@ void run_rounds(const BenchOptions& options) {
   }
   std::vector<double> memcpy_s;
   for (int round = 0; round < options.round_count; ++round) {
-    memcpy_s.push_back(measure_s([&] { std::memcpy(decoded.data(), raw.data(), raw.size()); }));
+    memcpy_s.push_back(
+        bench::measure_cpu_s([&] { std::memcpy(decoded.data(), raw.data(), raw.size()); }));
     for (Timed& one : timed) {
-      one.encode_s.push_back(measure_s([&] {
+      one.encode_s.push_back(bench::measure_cpu_s([&] {
         coded_bytes = format::encode_exponents(options.dtype, raw, coded, *one.implementation);
       }));
       std::memset(decoded.data(), 0xee, decoded.size());
-      one.decode_s.push_back(measure_s([&] {
+      one.decode_s.push_back(bench::measure_cpu_s([&] {
         TP_ASSERT(format::decode_exponents(options.dtype, std::span(coded).first(coded_bytes),
                                            decoded, {.implementation = one.implementation}));
       }));

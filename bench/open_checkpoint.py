@@ -60,9 +60,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
     }
     counts: dict[str, int] = {}
     for _ in range(arguments.rounds + 1):  # The first round warms up and is dropped.
-        for name, command in readers.items():
+        for name, reader in readers.items():
+            command = reader
             if name != "trash-panda":
-                framework, extra_import = command
+                framework, extra_import = reader
                 code = LIST_TENSORS.format(framework=framework, extra_import=extra_import)
                 command = [sys.executable, "-c", code, folder]
             cpu_s, peak_bytes, text = run(command)

@@ -31,10 +31,14 @@ std::vector<PlainRange> cut(std::span<const PlainRange> ranges, std::uint64_t re
 
 }  // namespace
 
-Result<double> read_plainly(std::span<const PlainRange> ranges, const PlainSetting& setting) {
+Result<double> read_plainly(std::span<const PlainRange> ranges, const PlainSetting& setting,
+                            std::uint64_t memory_bytes) {
   const std::vector<PlainRange> pieces = cut(ranges, setting.request_bytes);
+  // Of each thread, which no other one writes to.
+  const std::uint64_t place_count =
+      std::max<std::uint64_t>(memory_bytes / setting.depth / setting.request_bytes, 1);
   TP_ASSIGN_OR_RETURN(const AlignedBuffer memory,
-                      AlignedBuffer::create(setting.depth * setting.request_bytes));
+                      AlignedBuffer::create(setting.depth * place_count * setting.request_bytes));
   std::memset(memory.data(), 1, memory.size_bytes());
   std::atomic<std::size_t> next = 0;
   std::mutex mutex;
@@ -43,10 +47,13 @@ Result<double> read_plainly(std::span<const PlainRange> ranges, const PlainSetti
   std::vector<std::jthread> threads;
   for (unsigned thread = 0; thread < setting.depth; ++thread) {
     threads.emplace_back(
-        [&, buffer = memory.span().subspan(thread * setting.request_bytes, setting.request_bytes)] {
+        [&, own = memory.span().subspan(thread * place_count * setting.request_bytes)] {
           start.arrive_and_wait();
+          std::uint64_t place = 0;
           for (std::size_t at = next++; at < pieces.size(); at = next++) {
             const PlainRange& piece = pieces[at];
+            const std::span<std::byte> buffer = own.subspan(place * setting.request_bytes);
+            place = place + 1 == place_count ? 0 : place + 1;
             Result<void> read =
                 piece.file->read_exact_at(piece.offset_bytes, buffer.first(piece.size_bytes));
             if (!read) {

@@ -21,9 +21,12 @@ struct PlainRange {
 };
 
 /// The limit that streaming is held to: threads that do nothing but read `ranges` directly, one
-/// piece after the other, each into a buffer of its own that was touched before.
+/// piece after the other, into memory that was touched before, around and around.
 ///
+/// @param memory_bytes  Of that memory; at least one piece for each thread. What fits into the
+///                      caches of CPU or drive is read faster, but is of no use to a model.
 /// @return Seconds from the first read to the end of the last.
-Result<double> read_plainly(std::span<const PlainRange> ranges, const PlainSetting& setting);
+Result<double> read_plainly(std::span<const PlainRange> ranges, const PlainSetting& setting,
+                            std::uint64_t memory_bytes = 0);
 
 }  // namespace trash_panda::bench

@@ -1,229 +1,163 @@
-// A pass of a pack that lies wholly on disk, beside a plain direct read of the same bytes.
+// Passes of a streamed model, beside what no pass can beat, in the same run:
 //
-//   stream_pass FOLDER [--gb 2] [--blocks 16] [--pairs 9] [--io auto] [--depth 4] [--request-kib
-//   2048]
+//   stream_pass FOLDER [--gb 2] [--blocks 16] [--rounds 9] [--form raw|exponent]
+//               [--ram none|half|all] [--work 0] [--io auto] [--depth N] [--request-kib N]
+//               [--log FILE]
 //
-// Makes the pack in a new folder inside FOLDER and removes it at the end. The plain read comes in
-// the best of four settings, found first; then passes and plain reads take turns, so that what else
-// the machine does meets both. A pass is timed from the end of one to the end of the next: what
-// was read ahead before it is then made up for by what it leaves read ahead. Prints the ratio of
-// medians (acceptance: 1.05) and the CPU time of all threads per GB (acceptance: 0.1 s).
+// Makes checkpoint and pack in a new folder inside FOLDER and removes them at the end. In each
+// round these take turns, so that what else the machine does meets all: a plain direct read of the
+// uncoded weights of the disk blocks, in the best of four settings, found first, into a few buffers
+// that stay in the caches, and once more into as much memory as the pass has slots; the computation
+// on weights in plain memory, which reads all of them `--work` times on one thread; a memcpy() of
+// them; a pass. A pass is timed from the end of one to the end of the next: what was read ahead
+// before it is then made up for by what it leaves read ahead.
+//
+// Acceptance, of medians. All on disk: pass : plain read <= 1.05 raw, <= 0.76 in the exponent code;
+// CPU time beyond the computation's own <= 0.1 s/GB raw. Half in RAM: pass : the longer of read and
+// computation <= 1.1. All in RAM: pass : computation <= 1.02 raw; in the exponent code (pass -
+// computation) : memcpy <= 1.2 and raw : coded size >= 1.45; no byte read, nothing allocated.
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <sys/resource.h>
-#include <thread>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "trash_panda/base/units.h"
-#include "trash_panda/runtime/streamer.h"
 
-#include "plain_read.h"
-#include "synthetic_pack.h"
+#include "stream_runs.h"
 
 namespace trash_panda::bench {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr std::array<PlainSetting, 4> kPlainSettings = {
-    {{1 * kMiB, 4}, {4 * kMiB, 4}, {4 * kMiB, 16}, {1 * kMiB, 16}}};
-constexpr int kCalibrationRounds = 3;
-
 struct Settings {
   std::filesystem::path folder;
-  SyntheticModel model = {.size_bytes = 2'000'000'000, .block_count = 16};
-  int pair_count = 9;
-  runtime::StreamOptions stream;
+  std::uint64_t size_bytes = 2'000'000'000;
+  std::size_t block_count = 16;
+  std::string form = "raw";
+  std::string ram = "none";
+  RunSettings run;
 };
 
-double median_of(std::vector<double> values) {
-  std::ranges::sort(values);
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+Error usage_error() {
+  return {ErrorCode::kUsage,
+          "usage: stream_pass FOLDER [--gb N] [--blocks N] [--rounds N] [--form raw|exponent] "
+          "[--ram none|half|all] [--work N] [--io auto|io_uring|pread] [--depth N] "
+          "[--request-kib N] [--log FILE]"};
 }
 
-double cpu_seconds() {
-  rusage usage = {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-/// The shards of a pack and where its blocks lie in them.
-class PackBytes {
- public:
-  static Result<PackBytes> open(const std::filesystem::path& pack) {
-    PackBytes bytes;
-    TP_ASSIGN_OR_RETURN(const format::Manifest manifest, format::read_manifest(pack));
-    for (const format::PackedShard& shard : manifest.shards) {
-      TP_ASSIGN_OR_RETURN(File file, File::open(pack / shard.name, ReadMode::kDirect));
-      bytes.files_.push_back(std::move(file));
-    }
-    for (const format::PackedExtent& extent : manifest.extents) {
-      if (extent.tier == format::Tier::kDisk) {
-        bytes.ranges_.push_back({.file = &bytes.files_[extent.shard_index],
-                                 .offset_bytes = extent.offset_bytes,
-                                 .size_bytes = extent.stored_bytes});
-        bytes.size_bytes_ += extent.stored_bytes;
-      }
-    }
-    return bytes;
+Result<void> set_number(std::string_view name, std::uint64_t number, Settings& settings) {
+  if (number == 0 && name != "--work") {
+    return std::unexpected(usage_error());
   }
-
-  [[nodiscard]] std::uint64_t size_bytes() const { return size_bytes_; }
-  [[nodiscard]] const std::vector<PlainRange>& ranges() const { return ranges_; }
-
- private:
-  std::vector<File> files_;
-  std::vector<PlainRange> ranges_;
-  std::uint64_t size_bytes_ = 0;
-};
-
-Result<PlainSetting> best_setting(const PackBytes& bytes) {
-  std::array<std::vector<double>, kPlainSettings.size()> seconds;
-  for (int round = 0; round < kCalibrationRounds; ++round) {
-    for (std::size_t at = 0; at < kPlainSettings.size(); ++at) {
-      TP_ASSIGN_OR_RETURN(const double taken, read_plainly(bytes.ranges(), kPlainSettings.at(at)));
-      seconds.at(at).push_back(taken);
-    }
+  if (name == "--work") {
+    settings.run.work = static_cast<int>(number);
+  } else if (name == "--gb") {
+    settings.size_bytes = number * 1'000'000'000;
+  } else if (name == "--blocks") {
+    settings.block_count = number;
+  } else if (name == "--rounds") {
+    settings.run.round_count = static_cast<int>(number);
+  } else if (name == "--depth") {
+    settings.run.stream.read_depth = static_cast<std::uint32_t>(number);
+  } else if (name == "--request-kib") {
+    settings.run.stream.read_request_bytes = number * kKiB;
+  } else {
+    return std::unexpected(usage_error());
   }
-  std::size_t best = 0;
-  for (std::size_t at = 0; at < kPlainSettings.size(); ++at) {
-    const double rate = static_cast<double>(bytes.size_bytes()) / median_of(seconds.at(at));
-    fmt::print("plain read {} x {:2}: {}/s\n", format_bytes(kPlainSettings.at(at).request_bytes),
-               kPlainSettings.at(at).depth, format_bytes(static_cast<std::uint64_t>(rate)));
-    best = median_of(seconds.at(at)) < median_of(seconds.at(best)) ? at : best;
-  }
-  return kPlainSettings.at(best);
-}
-
-Result<void> run_pass(runtime::Streamer& streamer) {
-  for (std::size_t block = 0; block < streamer.block_count(); ++block) {
-    TP_ASSIGN_OR_RETURN(const runtime::BlockLease lease, streamer.acquire(block));
-    static_cast<void>(lease);
-  }
-  return {};
-}
-
-/// Waits until nothing is read ahead any more, so that the next plain read has the drive alone.
-void wait_until_idle(const runtime::Streamer& streamer) {
-  std::uint64_t before = 0;
-  for (std::uint64_t now = streamer.stats().read_bytes_disk; now != before;
-       now = streamer.stats().read_bytes_disk) {
-    before = now;
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  }
-}
-
-struct Measured {
-  std::vector<double> plain_s;
-  std::vector<double> pass_s;
-  std::vector<double> pass_cpu_s;
-};
-
-Result<void> measure_pass(runtime::Streamer& streamer, Measured& measured) {
-  TP_RETURN_IF_ERROR(run_pass(streamer));
-  const auto began = Clock::now();
-  const double cpu_began = cpu_seconds();
-  TP_RETURN_IF_ERROR(run_pass(streamer));
-  measured.pass_cpu_s.push_back(cpu_seconds() - cpu_began);
-  const std::chrono::duration<double> elapsed = Clock::now() - began;
-  measured.pass_s.push_back(elapsed.count());
-  wait_until_idle(streamer);
-  return {};
-}
-
-Result<void> measure_pairs(const Settings& settings, const PackBytes& bytes,
-                           const std::filesystem::path& pack) {
-  TP_ASSIGN_OR_RETURN(const PlainSetting plain, best_setting(bytes));
-  TP_ASSIGN_OR_RETURN(runtime::Streamer streamer, runtime::Streamer::open(pack, settings.stream));
-  fmt::print("streaming by {}; {} of slots\n", streamer.stats().io_description,
-             format_bytes(streamer.stats().weight_memory_bytes));
-  Measured measured;
-  for (int pair = 0; pair < settings.pair_count; ++pair) {
-    const auto read_once = [&]() -> Result<void> {
-      TP_ASSIGN_OR_RETURN(const double taken, read_plainly(bytes.ranges(), plain));
-      measured.plain_s.push_back(taken);
-      return {};
-    };
-    if (pair % 2 == 0) {
-      TP_RETURN_IF_ERROR(read_once());
-    }
-    TP_RETURN_IF_ERROR(measure_pass(streamer, measured));
-    if (pair % 2 == 1) {
-      TP_RETURN_IF_ERROR(read_once());
-    }
-    fmt::print("pair {}: plain {:.3f} s, pass {:.3f} s, CPU {:.3f} s\n", pair + 1,
-               measured.plain_s.back(), measured.pass_s.back(), measured.pass_cpu_s.back());
-  }
-  const double size_gb = static_cast<double>(bytes.size_bytes()) * 1e-9;
-  std::vector<double> ratios;
-  for (std::size_t at = 0; at < measured.pass_s.size(); ++at) {
-    ratios.push_back(measured.pass_s[at] / measured.plain_s[at]);
-  }
-  fmt::print(
-      "{:.2f} GB, {} pairs: plain {:.3f} s ({:.2f} GB/s), pass {:.3f} s ({:.2f} GB/s)\n"
-      "ratio of medians {:.3f}, median of ratios {:.3f}; CPU {:.4f} s/GB\n",
-      size_gb, ratios.size(), median_of(measured.plain_s), size_gb / median_of(measured.plain_s),
-      median_of(measured.pass_s), size_gb / median_of(measured.pass_s),
-      median_of(measured.pass_s) / median_of(measured.plain_s), median_of(ratios),
-      median_of(measured.pass_cpu_s) / size_gb);
   return {};
 }
 
 Result<Settings> parse(int argc, char** argv) {
-  const Error usage = Error(ErrorCode::kUsage,
-                            "usage: stream_pass FOLDER [--gb N] [--blocks N] "
-                            "[--pairs N] [--io auto|io_uring|pread] "
-                            "[--depth N] [--request-kib N]");
   if (argc < 2 || argc % 2 != 0) {
-    return std::unexpected(usage);
+    return std::unexpected(usage_error());
   }
   Settings settings;
   settings.folder = argv[1];
   for (int at = 2; at < argc; at += 2) {
     const std::string_view name = argv[at];
     const std::string value = argv[at + 1];
-    const std::uint64_t number = std::strtoull(value.c_str(), nullptr, 10);
     if (name == "--io") {
-      TP_ASSIGN_OR_RETURN(settings.stream.io, runtime::parse_io_backend(value));
-    } else if (number == 0) {
-      return std::unexpected(usage);
-    } else if (name == "--gb") {
-      settings.model.size_bytes = number * 1'000'000'000;
-    } else if (name == "--blocks") {
-      settings.model.block_count = number;
-    } else if (name == "--pairs") {
-      settings.pair_count = static_cast<int>(number);
-    } else if (name == "--depth") {
-      settings.stream.read_depth = static_cast<std::uint32_t>(number);
-    } else if (name == "--request-kib") {
-      settings.stream.read_request_bytes = number * kKiB;
+      TP_ASSIGN_OR_RETURN(settings.run.stream.io, runtime::parse_io_backend(value));
+    } else if (name == "--form" && (value == "raw" || value == "exponent")) {
+      settings.form = value;
+    } else if (name == "--ram" && (value == "none" || value == "half" || value == "all")) {
+      settings.ram = value;
+    } else if (name == "--log") {
+      settings.run.stream.run_log = value;
     } else {
-      return std::unexpected(usage);
+      TP_RETURN_IF_ERROR(set_number(name, std::strtoull(value.c_str(), nullptr, 10), settings));
     }
   }
   return settings;
 }
 
+SyntheticModel make_model(const Settings& settings) {
+  SyntheticModel model = {
+      .size_bytes = settings.size_bytes, .tiers = {}, .is_coded = settings.form == "exponent"};
+  for (std::size_t block = 0; block < settings.block_count; ++block) {
+    const bool is_in_ram = settings.ram == "all" || (settings.ram == "half" && block % 2 == 1);
+    model.tiers.push_back(is_in_ram ? format::Tier::kRam : format::Tier::kDisk);
+  }
+  return model;
+}
+
+void print_seconds(std::string_view what, const std::vector<double>& seconds, std::uint64_t bytes) {
+  if (!seconds.empty()) {
+    fmt::print("{:<22} {:.3f} s ({:.3f} to {:.3f}), {:.2f} GB/s\n", what, median_of(seconds),
+               std::ranges::min(seconds), std::ranges::max(seconds),
+               static_cast<double>(bytes) * 1e-9 / median_of(seconds));
+  }
+}
+
+void print_result(const Settings& settings, const RunResult& result) {
+  const RunTimes& times = result.times;
+  const double read_s = median_of(times.read_s);
+  const double compute_s = median_of(times.resident_s);
+  const double pass_s = median_of(times.pass_s);
+  fmt::print("{}\n", result.description);
+  print_seconds("plain read, uncoded", times.read_s, result.disk_weight_bytes);
+  print_seconds("the same, into slots", times.spread_read_s, result.disk_weight_bytes);
+  print_seconds("computation, resident", times.resident_s, result.weight_bytes);
+  print_seconds("memcpy", times.copy_s, result.weight_bytes);
+  print_seconds("pass", times.pass_s, result.weight_bytes);
+  if (settings.ram == "all") {
+    fmt::print("pass : computation {:.3f}; (pass - computation) : memcpy {:.3f}\n",
+               pass_s / compute_s, (pass_s - compute_s) / median_of(times.copy_s));
+  } else {
+    fmt::print("pass : plain read {:.3f}; pass : longer of read and computation {:.3f}\n",
+               pass_s / read_s, pass_s / std::max(read_s, compute_s));
+    fmt::print("pass : plain read into slots {:.3f}\n", pass_s / median_of(times.spread_read_s));
+  }
+  fmt::print("CPU beyond the computation {:.4f} s/GB\n",
+             (median_of(times.pass_cpu_s) - median_of(times.resident_cpu_s)) /
+                 (static_cast<double>(result.weight_bytes) * 1e-9));
+  if (result.ram_stored_bytes > 0) {
+    fmt::print("RAM tier {} for {} of weights: {:.3f} x\n", format_bytes(result.ram_stored_bytes),
+               format_bytes(result.ram_weight_bytes),
+               static_cast<double>(result.ram_weight_bytes) /
+                   static_cast<double>(result.ram_stored_bytes));
+  }
+  fmt::print("{} passes: {} bytes read, {} allocations, heap {:+} bytes, mapped {:+} bytes\n",
+             times.pass_s.size(), result.use.read_bytes, result.use.allocation_count,
+             result.use.heap_bytes, result.use.mapped_bytes);
+}
+
 Result<void> run(Settings settings, const std::filesystem::path& folder) {
-  TP_ASSIGN_OR_RETURN(const std::filesystem::path pack,
-                      write_synthetic_pack(folder, settings.model));
-  settings.stream.log = [](LogLevel, std::string_view line) { fmt::print("{}\n", line); };
-  TP_ASSIGN_OR_RETURN(const PackBytes bytes, PackBytes::open(pack));
-  return measure_pairs(settings, bytes, pack);
+  TP_ASSIGN_OR_RETURN(settings.run.model, write_synthetic_pack(folder, make_model(settings)));
+  settings.run.stream.log = [](LogLevel, std::string_view line) { fmt::print("{}\n", line); };
+  TP_ASSIGN_OR_RETURN(const PlainSetting plain, find_plain_setting(settings.run.model));
+  // As a plan would have it, for which the drive is measured too.
+  runtime::StreamOptions& stream = settings.run.stream;
+  stream.read_depth = stream.read_depth.value_or(plain.depth);
+  stream.read_request_bytes = stream.read_request_bytes.value_or(plain.request_bytes);
+  TP_ASSIGN_OR_RETURN(const RunResult result, run_rounds(settings.run, plain));
+  print_result(settings, result);
+  return {};
 }
 
 }  // namespace

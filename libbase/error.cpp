@@ -76,6 +76,11 @@ Error Error::with_hint(std::string hint) && {
   return std::move(*this);
 }
 
+Error Error::with_shortage(Shortage shortage) && {
+  shortage_ = shortage;
+  return std::move(*this);
+}
+
 Error Error::with_context(std::string_view where) && {
   message_ = fmt::format("{}: {}", where, message_);
   return std::move(*this);

@@ -30,6 +30,13 @@ Error write_error(int errno_value, std::string_view what, const std::filesystem:
       .with_code(ErrorCode::kOutput);
 }
 
+Error direct_refused(const std::filesystem::path& path) {
+  return Error(ErrorCode::kOutput,
+               fmt::format("{} can't be written past the page cache: its filesystem ({}) refuses "
+                           "O_DIRECT",
+                           printable(path), filesystem_name(path.parent_path())));
+}
+
 /// A descriptor of a folder; flock() on it is released with it.
 class PosixDirectoryLock final : public DirectoryLock {
  public:
@@ -70,8 +77,8 @@ constexpr std::uint64_t kDirectWriteAlignment = 4096;
 
 class PosixWritableFile final : public WritableFile {
  public:
-  PosixWritableFile(int fd, std::filesystem::path path, bool is_direct)
-      : fd_(fd), path_(std::move(path)), is_direct_(is_direct) {}
+  PosixWritableFile(int fd, std::filesystem::path path, bool is_direct, WriteMode mode)
+      : fd_(fd), path_(std::move(path)), is_direct_(is_direct), mode_(mode) {}
   ~PosixWritableFile() override {
     if (fd_ >= 0) {
       ::close(fd_);
@@ -91,6 +98,9 @@ class PosixWritableFile final : public WritableFile {
       }
       if (written < 0 && errno == EINVAL && is_direct_) {
         // Some filesystems grant O_DIRECT when opening and refuse it when writing.
+        if (mode_ == WriteMode::kDirectOnly) {
+          return std::unexpected(direct_refused(path_));
+        }
         TP_RETURN_IF_ERROR(leave_direct_mode());
         continue;
       }
@@ -164,6 +174,7 @@ class PosixWritableFile final : public WritableFile {
   int fd_;
   std::filesystem::path path_;
   bool is_direct_;
+  WriteMode mode_;
   std::uint64_t cached_bytes_ = 0;  ///< Not handed to the drive yet.
 };
 
@@ -171,11 +182,14 @@ class PosixWritableFile final : public WritableFile {
 Result<std::unique_ptr<PosixWritableFile>> open_to_write(const std::filesystem::path& path,
                                                          int flags, WriteMode mode,
                                                          std::string_view what) {
-  bool is_direct = mode == WriteMode::kDirect;
+  bool is_direct = mode != WriteMode::kBuffered;
   int fd = -1;
   do {
     fd = ::open(path.c_str(), flags | O_WRONLY | O_CLOEXEC | (is_direct ? O_DIRECT : 0), 0666);
     if (fd < 0 && errno == EINVAL && is_direct) {
+      if (mode == WriteMode::kDirectOnly) {
+        return std::unexpected(direct_refused(path));
+      }
       // Refused, but with O_CREAT some filesystems have made the file by then.
       is_direct = false;
       flags = (flags & ~O_EXCL) | O_NOFOLLOW;
@@ -185,7 +199,7 @@ Result<std::unique_ptr<PosixWritableFile>> open_to_write(const std::filesystem::
   if (fd < 0) {
     return std::unexpected(write_error(errno, what, path));
   }
-  return std::make_unique<PosixWritableFile>(fd, path, is_direct);
+  return std::make_unique<PosixWritableFile>(fd, path, is_direct, mode);
 }
 
 int open_folder(const std::filesystem::path& path, int flags) {
@@ -223,6 +237,15 @@ class PosixFileSystem final : public FileSystem {
   Result<void> link(const std::filesystem::path& file, const std::filesystem::path& name) override {
     if (::link(file.c_str(), name.c_str()) != 0) {
       return std::unexpected(write_error(errno, fmt::format("link {} as", printable(file)), name));
+    }
+    return {};
+  }
+
+  Result<void> link_symbolically(const std::filesystem::path& file,
+                                 const std::filesystem::path& name) override {
+    if (::symlink(file.c_str(), name.c_str()) != 0) {
+      return std::unexpected(
+          write_error(errno, fmt::format("make a link to {} as", printable(file)), name));
     }
     return {};
   }

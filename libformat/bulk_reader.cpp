@@ -17,17 +17,28 @@ Result<std::span<const std::byte>> read_buffered(const File& file, std::uint64_t
   return target;
 }
 
+Error direct_refused(const std::filesystem::path& path) {
+  return Error(ErrorCode::kUnsupported,
+               fmt::format("{} can't be read past the page cache: its filesystem ({}) refuses "
+                           "O_DIRECT",
+                           printable(path), filesystem_name(path)));
+}
+
 }  // namespace
 
-Result<BulkReader> BulkReader::open(const std::filesystem::path& path) {
-  TP_ASSIGN_OR_RETURN(File file, File::open(path, ReadMode::kDirect));
+Result<BulkReader> BulkReader::open(const std::filesystem::path& path, DirectUse direct) {
+  const ReadMode wanted = direct == DirectUse::kNever ? ReadMode::kBuffered : ReadMode::kDirect;
+  TP_ASSIGN_OR_RETURN(File file, File::open(path, wanted));
   const DirectAlignment alignment = file.direct_alignment();
   if (file.mode() == ReadMode::kDirect &&
       (alignment.offset_bytes == 0 || alignment.offset_bytes > kAlignmentBytesMax ||
        alignment.memory_bytes > kAlignmentBytesMax)) {
     TP_ASSIGN_OR_RETURN(file, File::open(path, ReadMode::kBuffered));
   }
-  return BulkReader(std::move(file));
+  if (direct == DirectUse::kAlways && file.mode() != ReadMode::kDirect) {
+    return std::unexpected(direct_refused(path));
+  }
+  return BulkReader(std::move(file), direct);
 }
 
 Result<std::span<const std::byte>> BulkReader::read(std::uint64_t offset_bytes,
@@ -45,6 +56,9 @@ Result<std::span<const std::byte>> BulkReader::read(std::uint64_t offset_bytes,
       file_.read_at(offset_bytes - lead_bytes, buffer.first(span_bytes));
   if (!got_bytes && got_bytes.error().errno_value() == EINVAL) {
     // Some filesystems grant O_DIRECT when opening and refuse it when reading.
+    if (direct_ == DirectUse::kAlways) {
+      return std::unexpected(direct_refused(file_.path()));
+    }
     TP_ASSIGN_OR_RETURN(const File buffered, File::open(file_.path(), ReadMode::kBuffered));
     return read_buffered(buffered, offset_bytes, buffer.first(size_bytes));
   }

@@ -19,13 +19,16 @@ inline constexpr std::uint64_t kBulkReadSlackBytes = 8192;
 class BulkReader {
  public:
   /// @retval kMissing, kFailed  As File::open().
-  static Result<BulkReader> open(const std::filesystem::path& path);
+  /// @retval kUnsupported  The filesystem refuses O_DIRECT, and DirectUse::kAlways asks for it.
+  static Result<BulkReader> open(const std::filesystem::path& path,
+                                 DirectUse direct = DirectUse::kAuto);
 
   /// Reads [offset_bytes, offset_bytes + size_bytes).
   ///
   /// @param buffer  Page-aligned, at least size_bytes + kBulkReadSlackBytes.
   /// @return Where in `buffer` the bytes lie.
-  /// @retval kCorrupt  The file ends before that.
+  /// @retval kCorrupt      The file ends before that.
+  /// @retval kUnsupported  As open().
   Result<std::span<const std::byte>> read(std::uint64_t offset_bytes, std::uint64_t size_bytes,
                                           std::span<std::byte> buffer) const;
 
@@ -33,9 +36,10 @@ class BulkReader {
   [[nodiscard]] ReadMode mode() const { return file_.mode(); }
 
  private:
-  explicit BulkReader(File file) : file_(std::move(file)) {}
+  BulkReader(File file, DirectUse direct) : file_(std::move(file)), direct_(direct) {}
 
   File file_;
+  DirectUse direct_;
 };
 
 }  // namespace trash_panda::format

@@ -14,7 +14,7 @@ using namespace std::string_view_literals;
 
 /// One line a format. @see file_sniff.cpp for where the magic numbers are from
 const std::vector<FileFormat>& file_formats() {
-  static const std::vector<FileFormat> formats = {
+  static const std::vector<FileFormat> kFormats = {
       {.kind = FileKind::kGguf, .magic = "GGUF"sv, .ending = ".gguf"sv, .read = read_gguf_file},
       {.kind = FileKind::kTorch, .magic = "PK\x03\x04"sv, .read = read_torch_zip},
       {.kind = FileKind::kTorch, .magic = "\x80\x02"sv, .read = read_torch_legacy},
@@ -22,7 +22,7 @@ const std::vector<FileFormat>& file_formats() {
       {.kind = FileKind::kTorch, .magic = "\x80\x04"sv, .read = read_torch_legacy},
       {.kind = FileKind::kTorch, .magic = "\x80\x05"sv, .read = read_torch_legacy},
   };
-  return formats;
+  return kFormats;
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "json_object.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -15,6 +17,25 @@ constexpr std::size_t kChecksumDigits = 32;
 
 bool is_hex_digit(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+}
+
+/// A key that stands twice. Few are compared each with each, which is faster than sorting them.
+std::optional<std::string_view> find_twice(const std::vector<JsonMember>& members) {
+  constexpr std::size_t kFew = 16;
+  std::vector<std::string_view> keys;
+  if (members.size() > kFew) {
+    std::ranges::transform(members, std::back_inserter(keys), &JsonMember::key);
+    std::ranges::sort(keys);
+    const auto twice = std::ranges::adjacent_find(keys);
+    return twice == keys.end() ? std::nullopt : std::optional(*twice);
+  }
+  for (std::size_t i = 1; i < members.size(); ++i) {
+    const auto before = std::span(members).first(i);
+    if (std::ranges::find(before, members[i].key, &JsonMember::key) != before.end()) {
+      return members[i].key;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -38,34 +59,37 @@ Result<ManifestObject> ManifestObject::open(simdjson::dom::element element,
   if (element.get(object) != simdjson::SUCCESS) {
     return std::unexpected(json_error(place, "is not an object"));
   }
-  std::vector<std::string_view> keys;
-  keys.reserve(object.size());
+  std::vector<JsonMember> members;
+  members.reserve(object.size());
   for (const auto field : object) {
-    keys.push_back(field.key);
+    members.push_back({.key = field.key, .value = field.value});
   }
-  std::ranges::sort(keys);
-  const auto twice = std::ranges::adjacent_find(keys);
-  if (twice != keys.end()) {
+  if (const std::optional<std::string_view> twice = find_twice(members)) {
     return std::unexpected(
         json_error(place, fmt::format("has the key \"{}\" twice", printable(*twice))));
   }
-  return ManifestObject(object, place);
+  return ManifestObject(std::move(members), place);
 }
 
 Error ManifestObject::error(std::string_view key, std::string_view what) const {
   return json_error(JsonPlace{.parent = place_, .key = key}, what);
 }
 
+const JsonMember* ManifestObject::find(std::string_view key) const {
+  const auto found = std::ranges::find(members_, key, &JsonMember::key);
+  return found == members_.end() ? nullptr : &*found;
+}
+
 bool ManifestObject::has(std::string_view key) const {
-  return object_.at_key(key).error() == simdjson::SUCCESS;
+  return find(key) != nullptr;
 }
 
 Result<simdjson::dom::element> ManifestObject::element(std::string_view key) const {
-  simdjson::dom::element value;
-  if (object_.at_key(key).get(value) != simdjson::SUCCESS) {
+  const JsonMember* member = find(key);
+  if (member == nullptr) {
     return std::unexpected(error(key, "is missing"));
   }
-  return value;
+  return member->value;
 }
 
 Result<std::uint64_t> ManifestObject::number(std::string_view key) const {

@@ -2,8 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <simdjson.h>
 
@@ -26,8 +29,17 @@ struct JsonPlace {
 /// An error at a place of a document: kCorrupt with reason "schema".
 Error json_error(const JsonPlace& place, std::string_view what);
 
+/// A member of an object.
+struct JsonMember {
+  std::string_view key;
+  simdjson::dom::element value;
+};
+
 /// Strict reading of one JSON object: every getter fails by name when the member is missing or of
 /// another type, and a key that stands twice is refused, since two readers might not agree on it.
+///
+/// Its members are listed once, since looking one up in a parsed document walks through it: a
+/// manifest may have hundreds of thousands of objects.
 class ManifestObject {
  public:
   /// @param place  Outlives the object.
@@ -40,16 +52,18 @@ class ManifestObject {
   [[nodiscard]] Result<std::string_view> checksum(std::string_view key) const;
   [[nodiscard]] Result<simdjson::dom::array> array(std::string_view key) const;
   [[nodiscard]] Result<simdjson::dom::element> element(std::string_view key) const;
-  [[nodiscard]] simdjson::dom::object members() const { return object_; }
+  [[nodiscard]] std::span<const JsonMember> members() const { return members_; }
   [[nodiscard]] const JsonPlace& place() const { return *place_; }
   /// The error that member `key` is not as it should be.
   [[nodiscard]] Error error(std::string_view key, std::string_view what) const;
 
  private:
-  ManifestObject(simdjson::dom::object object, const JsonPlace& place)
-      : object_(object), place_(&place) {}
+  ManifestObject(std::vector<JsonMember> members, const JsonPlace& place)
+      : members_(std::move(members)), place_(&place) {}
 
-  simdjson::dom::object object_;
+  [[nodiscard]] const JsonMember* find(std::string_view key) const;
+
+  std::vector<JsonMember> members_;
   const JsonPlace* place_;
 };
 

@@ -1,13 +1,16 @@
 #include "left_over.h"
 
 #include <algorithm>
+#include <optional>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
 #include "trash_panda/base/printable.h"
+#include "trash_panda/format/linked_shard.h"
 #include "trash_panda/format/manifest.h"
+#include "trash_panda/format/pack_writer.h"
 #include "trash_panda/format/tier.h"
 
 namespace trash_panda::format {
@@ -62,9 +65,14 @@ Result<void> check_left_over_entries(const std::filesystem::path& staging,
     const std::string name = printable(entry.filename());
     struct stat status = {};
     const std::string file_name = entry.filename().native();
-    if ((file_name != kStagingMarkName && !is_own(file_name)) ||
-        ::lstat(entry.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    const bool has_own_name = file_name == kStagingMarkName || is_own(file_name);
+    const std::optional<std::filesystem::path> linked = linked_file(entry);
+    if (!has_own_name || ::lstat(entry.c_str(), &status) != 0 ||
+        (!S_ISREG(status.st_mode) && !linked)) {
       return std::unexpected(not_ours(staging, fmt::format("no such run makes {} in it", name)));
+    }
+    if (linked && ::stat(linked->c_str(), &status) != 0) {
+      continue;  // The link is made first.
     }
     if (source.has_file(status)) {
       return std::unexpected(

@@ -10,10 +10,6 @@
 
 namespace trash_panda::format {
 
-/// File that is made first in every staging folder and removed last, when the pack has its final
-/// name: what tells our left-overs from a folder that only has such a name. It holds the journal.
-inline constexpr std::string_view kStagingMarkName = ".trash-panda-partial";
-
 /// Whether a run may have left a file of that name, beside the mark.
 using OwnName = bool (*)(std::string_view name);
 
@@ -26,7 +22,8 @@ using OwnName = bool (*)(std::string_view name);
 Result<void> check_left_over_folder(const std::filesystem::path& staging);
 
 /// Checks that all in a folder is what an interrupted run left, so that it may be removed: nothing
-/// at all, or the mark and regular files with names of ours, none of them the source's.
+/// at all, or the mark and regular files, or links to shards, with names of ours, none of them the
+/// source's.
 ///
 /// @param entries  All that is in `staging`.
 /// @retval kOutput  It is not; the message names the folder and what is in the way.

@@ -40,11 +40,20 @@ Result<void> check_shard_file(const std::filesystem::path& pack, const PackedSha
 }  // namespace
 
 std::string_view tensor_coding_name(TensorCoding coding) {
-  return coding == TensorCoding::kRaw ? "raw" : "exponent";
+  switch (coding) {
+    case TensorCoding::kRaw:
+      return "raw";
+    case TensorCoding::kExponent:
+      return "exponent";
+    case TensorCoding::kZstd:
+      break;
+  }
+  return "zstd";
 }
 
 std::optional<TensorCoding> parse_tensor_coding(std::string_view name) {
-  for (const TensorCoding coding : {TensorCoding::kRaw, TensorCoding::kExponent}) {
+  for (const TensorCoding coding :
+       {TensorCoding::kRaw, TensorCoding::kExponent, TensorCoding::kZstd}) {
     if (tensor_coding_name(coding) == name) {
       return coding;
     }
@@ -52,7 +61,7 @@ std::optional<TensorCoding> parse_tensor_coding(std::string_view name) {
   return std::nullopt;
 }
 
-Result<Manifest> read_manifest(const std::filesystem::path& pack) {
+Result<Manifest> read_manifest_only(const std::filesystem::path& pack) {
   const std::filesystem::path path = pack / kManifestName;
   Result<File> opened = File::open(path);
   if (!opened) {
@@ -69,7 +78,11 @@ Result<Manifest> read_manifest(const std::filesystem::path& pack) {
   }
   std::string text(file.size_bytes(), '\0');
   TP_RETURN_IF_ERROR(file.read_exact_at(0, std::as_writable_bytes(std::span(text))));
-  TP_ASSIGN_OR_RETURN(Manifest manifest, parse_manifest(text, printable(path)));
+  return parse_manifest(text, printable(path));
+}
+
+Result<Manifest> read_manifest(const std::filesystem::path& pack) {
+  TP_ASSIGN_OR_RETURN(Manifest manifest, read_manifest_only(pack));
   for (const PackedShard& shard : manifest.shards) {
     TP_RETURN_IF_ERROR(check_shard_file(pack, shard));
   }

@@ -12,6 +12,7 @@
 
 #include "coded_extent.h"
 #include "scale_fit.h"
+#include "source_tensors.h"
 #include "tensor_size.h"
 
 namespace trash_panda::format {
@@ -124,33 +125,39 @@ Result<void> check_cover(const Manifest& manifest) {
 
 Result<void> check_tensor(const PackedExtent& extent, const PackedTensor& tensor,
                           std::uint64_t previous_end_bytes) {
-  const std::string name = printable(tensor.name);
+  // Put into words only when needed: there may be a hundred thousand.
+  const auto name = [&] { return printable(tensor.name); };
   if (tensor.name.starts_with(kPadPrefix) || tensor.name.starts_with(kCodedPrefix) ||
       tensor.name == "__metadata__") {
-    return corrupt("schema", "tensor name \"{}\" is reserved", name);
+    return corrupt("schema", "tensor name \"{}\" is reserved", name());
   }
   const std::optional<std::uint64_t> size_bytes = tensor_size_bytes(tensor.dtype, tensor.shape);
   if (size_bytes != tensor.size_bytes) {
     return corrupt("size_mismatch", "tensor \"{}\" says {} bytes, but {} of shape {} takes {}",
-                   name, tensor.size_bytes, dtype_name(tensor.dtype), to_string(tensor.shape),
+                   name(), tensor.size_bytes, dtype_name(tensor.dtype), to_string(tensor.shape),
                    size_bytes ? fmt::to_string(*size_bytes) : "no whole number that fits 64 bits");
   }
   if (tensor.offset_bytes % kTensorAlignment != 0) {
-    return corrupt("alignment", "tensor \"{}\" is at {}, which is no multiple of {}", name,
+    return corrupt("alignment", "tensor \"{}\" is at {}, which is no multiple of {}", name(),
                    tensor.offset_bytes, kTensorAlignment);
   }
   if (tensor.offset_bytes < previous_end_bytes || tensor.offset_bytes > extent.raw_bytes ||
       tensor.size_bytes > extent.raw_bytes - tensor.offset_bytes) {
     return corrupt("offsets",
-                   "tensor \"{}\" of {} bytes at {} is not inside [{}, {}) of extent \"{}\"", name,
-                   tensor.size_bytes, tensor.offset_bytes, previous_end_bytes, extent.raw_bytes,
-                   printable(extent.name));
+                   "tensor \"{}\" of {} bytes at {} is not inside [{}, {}) of extent \"{}\"",
+                   name(), tensor.size_bytes, tensor.offset_bytes, previous_end_bytes,
+                   extent.raw_bytes, printable(extent.name));
   }
   return {};
 }
 
 Result<void> check_extents(const Manifest& manifest, TensorsByName& tensors) {
   std::unordered_set<std::string_view> names;
+  std::size_t tensor_count = 0;
+  for (const PackedExtent& extent : manifest.extents) {
+    tensor_count += extent.tensors.size();
+  }
+  tensors.reserve(tensor_count);
   bool blocks_began = false;
   for (const PackedExtent& extent : manifest.extents) {
     TP_RETURN_IF_ERROR(check_extent_place(manifest, extent));
@@ -228,32 +235,15 @@ Result<void> check_scales(const Manifest& manifest, const TensorsByName& tensors
 
 Result<void> check_aliases(const Manifest& manifest, const TensorsByName& tensors) {
   for (const auto& [alias, target] : manifest.aliases) {
+    if (alias == "__metadata__") {
+      return corrupt("schema", "alias \"{}\" is reserved", alias);
+    }
     if (tensors.contains(alias)) {
       return corrupt("duplicate", "\"{}\" is an alias and a stored tensor", printable(alias));
     }
     if (!tensors.contains(target)) {
       return corrupt("missing_tensor", "\"{}\" is an alias of \"{}\", which is not stored",
                      printable(alias), printable(target));
-    }
-  }
-  return {};
-}
-
-/// What is said of the source's files, that there are such.
-Result<void> check_sources(const Manifest& manifest) {
-  const std::size_t file_count = manifest.source_files.size();
-  for (const PackedExtent& extent : manifest.extents) {
-    for (const PackedTensor& tensor : extent.tensors) {
-      if (tensor.source.file_index >= std::max<std::size_t>(file_count, 1)) {
-        return corrupt("schema", "tensor \"{}\" is from source file {} of {}",
-                       printable(tensor.name), tensor.source.file_index, file_count);
-      }
-    }
-  }
-  for (const auto& [alias, file_index] : manifest.stored_aliases) {
-    if (!manifest.aliases.contains(alias) || file_index >= file_count) {
-      return corrupt("schema", "stored alias \"{}\" is no alias, or from no source file",
-                     printable(alias));
     }
   }
   return {};
@@ -269,8 +259,8 @@ Result<void> check_all(const Manifest& manifest) {
   TP_RETURN_IF_ERROR(check_extents(manifest, tensors));
   TP_RETURN_IF_ERROR(check_cover(manifest));
   TP_RETURN_IF_ERROR(check_scales(manifest, tensors));
-  TP_RETURN_IF_ERROR(check_sources(manifest));
-  return check_aliases(manifest, tensors);
+  TP_RETURN_IF_ERROR(check_aliases(manifest, tensors));
+  return check_sources(manifest);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <span>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -103,21 +105,30 @@ Result<PackedSource> parse_source(const element& json, const JsonPlace& place) {
   if (object.has("shape")) {
     TP_ASSIGN_OR_RETURN(source.shape, parse_shape(object, "shape"));
   }
-  if (object.has("normalized")) {
-    TP_ASSIGN_OR_RETURN(const element normalized, object.element("normalized"));
-    if (normalized.get(source.is_normalized) != simdjson::SUCCESS) {
-      return std::unexpected(object.error("normalized", "is neither true nor false"));
+  for (const auto& [key, flag] :
+       {std::pair<std::string_view, bool&>("normalized", source.is_normalized),
+        {"rounded", source.is_rounded}}) {
+    if (object.has(key)) {
+      TP_ASSIGN_OR_RETURN(const element value, object.element(key));
+      if (value.get(flag) != simdjson::SUCCESS) {
+        return std::unexpected(object.error(key, "is neither true nor false"));
+      }
     }
   }
   return source;
 }
 
 /// Where a tensor of a coded extent lies.
-Result<void> parse_stored_place(const ManifestObject& object, PackedTensor& tensor) {
+Result<void> parse_stored_place(const ManifestObject& object, std::string_view codec,
+                                PackedTensor& tensor) {
   TP_ASSIGN_OR_RETURN(const std::string_view name, object.text("coding"));
   const std::optional<TensorCoding> coding = parse_tensor_coding(name);
   if (!coding) {
     return std::unexpected(unsupported(object, "coding", name));
+  }
+  if (*coding == TensorCoding::kZstd && codec != kCodecZstd) {
+    return std::unexpected(
+        object.error("coding", fmt::format("is \"zstd\" in an extent of codec \"{}\"", codec)));
   }
   tensor.coding = *coding;
   TP_ASSIGN_OR_RETURN(tensor.stored_offset_bytes, object.number("stored_offset_bytes"));
@@ -150,7 +161,7 @@ Result<PackedTensor> parse_tensor(const element& json, const JsonPlace& place,
     TP_ASSIGN_OR_RETURN(tensor.source, parse_source(source, {.parent = &place, .key = "source"}));
   }
   if (codec != kCodecRaw) {
-    TP_RETURN_IF_ERROR(parse_stored_place(object, tensor));
+    TP_RETURN_IF_ERROR(parse_stored_place(object, codec, tensor));
   }
   if (object.has("role")) {
     TP_ASSIGN_OR_RETURN(const std::string_view role, object.text("role"));
@@ -179,7 +190,7 @@ Result<PackedExtent> parse_extent(const element& json, const JsonPlace& place) {
   TP_ASSIGN_OR_RETURN(const std::uint64_t stored_bytes, object.number("stored_bytes"));
   TP_ASSIGN_OR_RETURN(const std::uint64_t raw_bytes, object.number("raw_bytes"));
   TP_ASSIGN_OR_RETURN(const std::string_view codec, object.text("codec"));
-  if (codec != kCodecRaw && codec != kCodecExponent) {
+  if (codec != kCodecRaw && codec != kCodecExponent && codec != kCodecZstd) {
     return std::unexpected(unsupported(object, "codec", codec));
   }
   TP_ASSIGN_OR_RETURN(const std::string_view checksum, object.checksum("xxh3_128"));
@@ -192,6 +203,9 @@ Result<PackedExtent> parse_extent(const element& json, const JsonPlace& place) {
                       .codec = std::string(codec),
                       .checksum = std::string(checksum),
                       .tensors = {}};
+  TP_ASSIGN_OR_RETURN(const simdjson::dom::array tensors, object.array("tensors"));
+  // What a hostile text claims by its commas is not taken at once.
+  extent.tensors.reserve(std::min<std::size_t>(tensors.size(), 65'536));
   TP_RETURN_IF_ERROR(for_each(
       object, "tensors", [&](const element& item, const JsonPlace& tensor_place) -> Result<void> {
         TP_ASSIGN_OR_RETURN(PackedTensor tensor, parse_tensor(item, tensor_place, codec));
@@ -219,8 +233,8 @@ Result<void> for_each_member(const ManifestObject& object, std::string_view key,
   TP_ASSIGN_OR_RETURN(const element json, object.element(key));
   const JsonPlace place{.parent = &object.place(), .key = key};
   TP_ASSIGN_OR_RETURN(const ManifestObject members, ManifestObject::open(json, place));
-  for (const auto field : members.members()) {
-    TP_RETURN_IF_ERROR(read(members, field.key, field.value));
+  for (const JsonMember& member : members.members()) {
+    TP_RETURN_IF_ERROR(read(members, member.key, member.value));
   }
   return {};
 }

@@ -67,6 +67,9 @@ Json source_json(const PackedSource& source) {
   if (source.is_normalized) {
     json["normalized"] = true;
   }
+  if (source.is_rounded) {
+    json["rounded"] = true;
+  }
   return json;
 }
 

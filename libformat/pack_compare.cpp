@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 
@@ -8,14 +9,26 @@
 #include "trash_panda/base/file.h"
 #include "trash_panda/format/pack_verify.h"
 
-#include "chunk_pipeline.h"
+#include "tensor_pieces.h"
 #include "tensor_stream.h"
+#include "weight_rounding.h"
 
 namespace trash_panda::format {
 
 namespace {
 
-constexpr std::size_t kCompareBufferCount = 3;
+/// Whether the source stores a weight in another dtype.
+bool is_converted(const PackedTensor& tensor) {
+  return tensor.is_narrowed() || tensor.source.is_rounded;
+}
+
+/// Whether the scale was made with the weight, which is before it in the extent: then it is
+/// compared with it.
+bool is_made(const PackedTensor& scale, const std::vector<PackedTensor>& tensors) {
+  return scale.is_scale && std::ranges::any_of(tensors, [&](const PackedTensor& weight) {
+           return weight.scale && weight.source.is_rounded && weight.name + "_scale" == scale.name;
+         });
+}
 
 /// Reads the source's side, by the names that tensors have in packs.
 class SourceTensors {
@@ -31,14 +44,25 @@ class SourceTensors {
   }
 
   [[nodiscard]] bool has(const PackedTensor& tensor) const {
-    const auto& names = tensor.is_scale ? scales_ : weights_;
-    const auto found = names.find(tensor.name);
-    return found != names.end() &&
-           (tensor.is_scale ? scale_size_bytes(*found->second->scale)
-                            : checkpoint_.tensors()[found->second->tensor_index].size_bytes) ==
-               tensor.size_bytes;
+    if (tensor.is_scale) {
+      const auto scaled = scales_.find(tensor.name);
+      return scaled != scales_.end() &&
+             scale_size_bytes(*scaled->second->scale) == tensor.size_bytes;
+    }
+    const auto found = weights_.find(tensor.name);
+    // Elements of a converted weight have another width than in the pack.
+    return found != weights_.end() &&
+           checkpoint_.tensors()[found->second->tensor_index].size_bytes *
+                   dtype_bits(tensor.dtype) ==
+               tensor.size_bytes * dtype_bits(found->second->dtype) &&
+           (is_converted(tensor) || found->second->dtype == tensor.dtype);
   }
 
+  [[nodiscard]] Dtype dtype_of(const PackedTensor& weight) const {
+    return weights_.at(weight.name)->dtype;
+  }
+
+  /// @param target  Of a converted weight, elements as the source has them.
   Result<void> read(const PackedTensor& tensor, std::uint64_t offset_bytes,
                     std::span<std::byte> target) const {
     if (tensor.is_scale) {
@@ -66,26 +90,26 @@ class SourceComparison {
     }
   }
 
-  Result<void> compare_tensor(const PackedExtent& extent, const PackedTensor& tensor) {
-    const auto differs = [&](std::string_view how) {
-      report_.mismatches.push_back(fmt::format(
-          "{}: extent \"{}\": \"{}\" {}", printable(manifest_.shards[extent.shard_index].name),
-          printable(extent.name), printable(tensor.name), how));
-    };
-    if (!source_.has(tensor)) {
-      differs("is not in the source, or of another size");
-      return {};
+  Result<void> run() {
+    std::vector<TensorPlace> places;
+    for (std::size_t e = 0; e < manifest_.extents.size(); ++e) {
+      const std::vector<PackedTensor>& tensors = manifest_.extents[e].tensors;
+      for (std::size_t t = 0; t < tensors.size(); ++t) {
+        if (is_made(tensors[t], tensors)) {
+          progress_.done_bytes += tensors[t].size_bytes;
+        } else if (source_.has(tensors[t])) {
+          places.push_back({.extent_index = e, .tensor_index = t});
+        } else {
+          add_mismatch({.extent_index = e, .tensor_index = t},
+                       "is not in the source, or of another size");
+        }
+      }
     }
-    bool is_equal = true;
-    Result<void> compared = compare_bytes(extent, tensor, is_equal);
-    if (!compared && compared.error().code() == ErrorCode::kCorrupt) {
-      differs(fmt::format("can't be decoded: {}", compared.error().message()));
-      return {};
-    }
-    if (compared && !is_equal) {
-      differs("differs from the source");
-    }
-    return compared;
+    return for_each_piece(
+        pack_, manifest_, places, options_.stop,
+        [&](const TensorPiece& piece, const Result<std::span<const std::byte>>& bytes) {
+          return compare(places[piece.place_index], piece, bytes);
+        });
   }
 
   [[nodiscard]] VerifyReport take_report() {
@@ -95,34 +119,123 @@ class SourceComparison {
   }
 
  private:
-  Result<void> compare_bytes(const PackedExtent& extent, const PackedTensor& tensor,
-                             bool& is_equal) {
-    TP_ASSIGN_OR_RETURN(TensorStream stream, TensorStream::open(pack_, manifest_, extent, tensor));
-    const std::uint64_t piece_count =
-        (tensor.size_bytes + TensorStream::kPieceBytes - 1) / TensorStream::kPieceBytes;
-    const auto size_of_piece = [&](std::size_t i) {
-      return std::min(TensorStream::kPieceBytes, tensor.size_bytes - i * TensorStream::kPieceBytes);
-    };
-    const auto fill = [&](std::size_t i, std::span<std::byte> buffer) {
-      return stream.next(size_of_piece(i), buffer);
-    };
-    std::vector<std::byte> wanted;
-    const auto compare = [&](std::size_t i, std::span<const std::byte> bytes) -> Result<void> {
-      wanted.resize(bytes.size());
-      TP_RETURN_IF_ERROR(source_.read(tensor, i * TensorStream::kPieceBytes, wanted));
-      is_equal = is_equal && std::memcmp(wanted.data(), bytes.data(), bytes.size()) == 0;
-      progress_.done_bytes += bytes.size();
-      if (options_.progress) {
-        options_.progress(progress_);
+  void add_mismatch(const TensorPlace& place, std::string_view how) {
+    const PackedExtent& extent = manifest_.extents[place.extent_index];
+    report_.mismatches.push_back(fmt::format(
+        "{}: extent \"{}\": \"{}\" {}", printable(manifest_.shards[extent.shard_index].name),
+        printable(extent.name), printable(extent.tensors[place.tensor_index].name), how));
+  }
+
+  /// Compares a piece; what can't be decoded differs.
+  Result<void> compare(const TensorPlace& place, const TensorPiece& piece,
+                       const Result<std::span<const std::byte>>& bytes) {
+    Result<void> compared =
+        bytes ? compare_bytes(place, piece, *bytes) : std::unexpected(bytes.error());
+    if (!compared && compared.error().code() == ErrorCode::kCorrupt) {
+      add_mismatch(place, fmt::format("can't be decoded: {}", compared.error().message()));
+      wanted_.reset();
+      compared = {};
+    }
+    if (bytes) {
+      progress_.done_bytes += bytes->size();
+    }
+    if (options_.progress) {
+      options_.progress(progress_);
+    }
+    return compared;
+  }
+
+  Result<void> compare_bytes(const TensorPlace& place, const TensorPiece& piece,
+                             std::span<const std::byte> bytes) {
+    const PackedExtent& extent = manifest_.extents[place.extent_index];
+    if (piece.offset_bytes == 0) {
+      wanted_.reset();
+      is_equal_ = true;
+      TP_ASSIGN_OR_RETURN(Wanted wanted, want(extent, extent.tensors[place.tensor_index]));
+      wanted_.emplace(std::move(wanted));
+    }
+    if (!wanted_) {
+      return {};  // Told already.
+    }
+    TP_ASSIGN_OR_RETURN(const bool is_piece_equal, wanted_->is_equal(piece.offset_bytes, bytes));
+    is_equal_ = is_equal_ && is_piece_equal;
+    if (piece.is_last && !(is_equal_ && wanted_->has_right_scale())) {
+      add_mismatch(place, "differs from the source");
+    }
+    return {};
+  }
+
+  /// What a tensor's bytes have to be.
+  class Wanted {
+   public:
+    Wanted(const SourceTensors& source, const PackedTensor& tensor,
+           std::optional<WeightConversion> conversion)
+        : source_(source), tensor_(tensor), conversion_(conversion) {}
+
+    Result<bool> is_equal(std::uint64_t offset_bytes, std::span<const std::byte> bytes) {
+      wanted_.resize(bytes.size());
+      if (!conversion_) {
+        TP_RETURN_IF_ERROR(source_.read(tensor_, offset_bytes, wanted_));
+        return std::memcmp(wanted_.data(), bytes.data(), bytes.size()) == 0;
       }
-      return {};
-    };
-    return run_chunk_pipeline(piece_count,
-                              {.buffer_bytes = TensorStream::kPieceBytes + kBulkReadSlackBytes,
-                               .buffer_count = kCompareBufferCount,
-                               .thread_count = 1,
-                               .stop = options_.stop},
-                              fill, {compare});
+      const Dtype dtype = source_.dtype_of(tensor_);
+      const std::uint64_t source_width = dtype_bits(dtype) / 8;
+      const std::uint64_t width = dtype_bits(tensor_.dtype) / 8;
+      unconverted_.resize(bytes.size() / width * source_width);
+      TP_RETURN_IF_ERROR(source_.read(tensor_, offset_bytes / width * source_width, unconverted_));
+      if (conversion_->is_exact && !are_bf16(unconverted_)) {
+        return false;
+      }
+      if (conversion_->scale) {
+        largest_ = std::max(largest_, largest_magnitude(dtype, unconverted_));
+      }
+      TP_RETURN_IF_ERROR(convert_weight(*conversion_, dtype, unconverted_, wanted_));
+      return std::memcmp(wanted_.data(), bytes.data(), bytes.size()) == 0;
+    }
+
+    /// Once all of the weight was compared.
+    [[nodiscard]] bool has_right_scale() const {
+      return !conversion_ || !conversion_->scale || *conversion_->scale == fp8_scale(largest_);
+    }
+
+   private:
+    const SourceTensors& source_;
+    const PackedTensor& tensor_;
+    std::optional<WeightConversion> conversion_;
+    float largest_ = 0;
+    std::vector<std::byte> unconverted_;
+    std::vector<std::byte> wanted_;
+  };
+
+  Result<Wanted> want(const PackedExtent& extent, const PackedTensor& tensor) const {
+    if (!is_converted(tensor)) {
+      return Wanted(source_, tensor, std::nullopt);
+    }
+    WeightConversion conversion = {.dtype = tensor.dtype, .is_exact = tensor.is_narrowed()};
+    if (tensor.scale) {
+      const auto scale =
+          std::ranges::find(extent.tensors, tensor.name + "_scale", &PackedTensor::name);
+      TP_ASSERT(scale != extent.tensors.end());  // The manifest was checked.
+      TP_ASSIGN_OR_RETURN(conversion.scale, read_float(extent, *scale));
+    }
+    return Wanted(source_, tensor, conversion);
+  }
+
+  /// The only value of a scale per tensor.
+  Result<float> read_float(const PackedExtent& extent, const PackedTensor& scale) const {
+    TP_ASSIGN_OR_RETURN(TensorStream stream, TensorStream::open(pack_, manifest_, extent, scale));
+    TP_ASSIGN_OR_RETURN(const AlignedBuffer buffer,
+                        AlignedBuffer::create(TensorStream::kPieceBytes + kBulkReadSlackBytes));
+    float value = 0;
+    if (scale.size_bytes != sizeof(value)) {
+      return std::unexpected(
+          Error(ErrorCode::kCorrupt,
+                fmt::format("\"{}\" is no scale of a tensor", printable(scale.name))));
+    }
+    TP_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes,
+                        stream.next(sizeof(value), buffer.span()));
+    std::memcpy(&value, bytes.data(), sizeof(value));
+    return value;
   }
 
   const std::filesystem::path& pack_;
@@ -131,6 +244,9 @@ class SourceComparison {
   const VerifyOptions& options_;
   Progress progress_;
   VerifyReport report_;
+  // Of the tensor that is being compared.
+  std::optional<Wanted> wanted_;
+  bool is_equal_ = true;
 };
 
 /// A checkpoint of other files may still have the same tensors, such as one that was unpacked.
@@ -138,7 +254,7 @@ Result<void> check_tensors_are_there(const Manifest& manifest, const SourceTenso
                                      const Checkpoint& checkpoint) {
   for (const PackedExtent& extent : manifest.extents) {
     for (const PackedTensor& tensor : extent.tensors) {
-      if (!source.has(tensor)) {
+      if (!is_made(tensor, extent.tensors) && !source.has(tensor)) {
         return std::unexpected(
             Error(ErrorCode::kStale,
                   fmt::format("{} is another checkpoint than the pack was made from: it has no "
@@ -164,11 +280,7 @@ Result<VerifyReport> compare_with_source(const std::filesystem::path& pack,
     TP_RETURN_IF_ERROR(check_tensors_are_there(manifest, source, checkpoint));
   }
   SourceComparison comparison(pack, manifest, source, options);
-  for (const PackedExtent& extent : manifest.extents) {
-    for (const PackedTensor& tensor : extent.tensors) {
-      TP_RETURN_IF_ERROR(comparison.compare_tensor(extent, tensor));
-    }
-  }
+  TP_RETURN_IF_ERROR(comparison.run());
   return comparison.take_report();
 }
 

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <array>
+#include <map>
+#include <optional>
 #include <string>
 #include <unordered_set>
 
@@ -29,6 +31,21 @@ Error layout_error(std::string message) {
   return Error(ErrorCode::kUsage, std::move(message));
 }
 
+/// @param file  Which file of the checkpoint it is from, for messages.
+Result<void> check_not_reserved(std::string_view name, std::string_view what,
+                                std::string_view file) {
+  for (const std::string_view reserved : {kPadPrefix, kCodedPrefix}) {
+    if (name.starts_with(reserved)) {
+      return std::unexpected(Error(ErrorCode::kUnsupported,
+                                   fmt::format("{}: {} \"{}\" has a name that packs reserve ({}*)",
+                                               printable(file), what, excerpt(name), reserved))
+                                 .with_reason("reserved_name")
+                                 .with_hint("rename it in the checkpoint"));
+    }
+  }
+  return {};
+}
+
 /// Every weight is in exactly one extent, and no two tensors of the pack share a name.
 class WeightLedger {
  public:
@@ -50,16 +67,7 @@ class WeightLedger {
 
   /// @param file  Which file of the checkpoint it is from, for messages.
   Result<void> take_name(const std::string& name, std::string_view what, std::string_view file) {
-    for (const std::string_view reserved : {kPadPrefix, kCodedPrefix}) {
-      if (name.starts_with(reserved)) {
-        return std::unexpected(
-            Error(ErrorCode::kUnsupported,
-                  fmt::format("{}: {} \"{}\" has a name that packs reserve ({}*)", printable(file),
-                              what, excerpt(name), reserved))
-                .with_reason("reserved_name")
-                .with_hint("rename it in the checkpoint"));
-      }
-    }
+    TP_RETURN_IF_ERROR(check_not_reserved(name, what, file));
     if (!names_.insert(name).second) {
       return std::unexpected(
           Error(ErrorCode::kUnsupported, fmt::format("{}: {} \"{}\" has the name of another tensor",
@@ -121,8 +129,39 @@ PackedSource scale_source(const TensorRecord& record, const WeightScale& scale) 
   return source;
 }
 
+/// Makes a weight what it is converted to.
+Result<void> convert(PackedTensor& packed, const TensorRecord& record,
+                     const WeightConversion& conversion) {
+  const std::optional<std::uint64_t> size_bytes = tensor_size_bytes(conversion.dtype, record.shape);
+  if (packed.scale || !size_bytes) {
+    return std::unexpected(layout_error(fmt::format(
+        "\"{}\" can't be stored as {}", printable(packed.name), dtype_name(conversion.dtype))));
+  }
+  packed.source.dtype = record.dtype;
+  packed.source.is_rounded = !conversion.is_exact;
+  packed.dtype = conversion.dtype;
+  packed.size_bytes = *size_bytes;
+  if (conversion.scale) {
+    packed.scale =
+        PackedScale{.granularity = Granularity::kTensor, .block_shape = {}, .source_name = {}};
+  }
+  return {};
+}
+
+/// The scale of a weight that has none in the source.
+PackedTensor new_scale(const std::string& name, const PackedTensor& weight) {
+  return {.name = name,
+          .dtype = Dtype::kF32,
+          .shape = {},
+          .offset_bytes = 0,
+          .size_bytes = sizeof(float),
+          .scale = {},
+          .is_scale = true,
+          .source = {.file_index = weight.source.file_index, .is_normalized = true}};
+}
+
 Result<void> append_weight(PackedExtent& extent, const Checkpoint& checkpoint, const Weight& weight,
-                           WeightLedger& ledger) {
+                           const WeightConversion* conversion, WeightLedger& ledger) {
   const TensorRecord& record = checkpoint.tensors()[weight.tensor_index];
   if (tensor_size_bytes(weight.dtype, record.shape) != record.size_bytes) {
     return std::unexpected(Error(ErrorCode::kCorrupt,
@@ -152,7 +191,14 @@ Result<void> append_weight(PackedExtent& extent, const Checkpoint& checkpoint, c
         .block_shape = weight.scale->block_shape,
         .source_name = std::string(checkpoint.tensors()[weight.scale->tensor_index].name)};
   }
+  if (conversion != nullptr) {
+    TP_RETURN_IF_ERROR(convert(packed, record, *conversion));
+  }
   TP_RETURN_IF_ERROR(append(extent, std::move(packed)));
+  if (conversion != nullptr && conversion->scale) {
+    TP_RETURN_IF_ERROR(ledger.take_name(weight.scale_name(), "scale", file));
+    return append(extent, new_scale(weight.scale_name(), extent.tensors.back()));
+  }
   if (!weight.scale) {
     return {};
   }
@@ -170,8 +216,9 @@ Result<void> append_weight(PackedExtent& extent, const Checkpoint& checkpoint, c
 }
 
 Result<PackedExtent> lay_out_extent(const Checkpoint& checkpoint, const WeightTable& table,
-                                    const ExtentLayout& layout, std::uint64_t page_bytes,
-                                    WeightLedger& ledger) {
+                                    const ExtentLayout& layout,
+                                    const std::map<std::size_t, WeightConversion>& conversions,
+                                    std::uint64_t page_bytes, WeightLedger& ledger) {
   PackedExtent extent{.name = layout.name,
                       .tier = layout.tier,
                       .shard_index = kNoShard,
@@ -187,7 +234,10 @@ Result<PackedExtent> lay_out_extent(const Checkpoint& checkpoint, const WeightTa
   }
   for (const std::size_t weight_index : layout.weights) {
     TP_RETURN_IF_ERROR(ledger.take(weight_index, layout.name));
-    TP_RETURN_IF_ERROR(append_weight(extent, checkpoint, table.weights[weight_index], ledger));
+    const auto conversion = conversions.find(weight_index);
+    TP_RETURN_IF_ERROR(
+        append_weight(extent, checkpoint, table.weights[weight_index],
+                      conversion == conversions.end() ? nullptr : &conversion->second, ledger));
   }
   const PackedTensor& last = extent.tensors.back();
   // At least a page, so that an extent of empty tensors has a place too.
@@ -195,7 +245,7 @@ Result<PackedExtent> lay_out_extent(const Checkpoint& checkpoint, const WeightTa
       extent.raw_bytes,
       round_up(std::max<std::uint64_t>(last.offset_bytes + last.size_bytes, 1), page_bytes));
   extent.stored_bytes = extent.raw_bytes;
-  TP_RETURN_IF_ERROR(make_room_for_codes(extent, layout.coded, page_bytes));
+  TP_RETURN_IF_ERROR(make_room_for_codes(extent, layout, page_bytes));
   return extent;
 }
 
@@ -234,10 +284,10 @@ Result<void> lay_out_shard(Manifest& manifest, Tier tier) {
   return {};
 }
 
-/// What an exponent code takes of weights as they are: 1.47 times less for bf16. Random bits take
-/// all of their bytes, but no model is made of them.
-std::uint64_t expected_code_bytes(std::uint64_t raw_bytes) {
-  return raw_bytes / 100 * 69;
+/// What codes take of weights as they are: exponents 1.47 times less for bf16, zstd 1.2 times less
+/// for fp8. Random bits take all of their bytes, but no model is made of them.
+std::uint64_t expected_code_bytes(const PackedTensor& tensor) {
+  return tensor.size_bytes / 100 * (tensor.coding == TensorCoding::kZstd ? 84 : 69);
 }
 
 Manifest manifest_head(const Checkpoint& checkpoint, const PackLayout& layout,
@@ -286,6 +336,10 @@ void note_stored_aliases(const Checkpoint& checkpoint, Manifest& manifest) {
 
 Result<void> check_packable(const Checkpoint& checkpoint) {
   if (!checkpoint.is_gguf()) {
+    for (const TensorRecord& tensor : checkpoint.tensors()) {
+      TP_RETURN_IF_ERROR(
+          check_not_reserved(tensor.name, "tensor", checkpoint.files()[tensor.file_index].name));
+    }
     return {};
   }
   const std::string source = gguf_source(checkpoint);
@@ -316,8 +370,9 @@ Result<Manifest> lay_out_pack(const Checkpoint& checkpoint, const WeightTable& w
   }
   WeightLedger ledger(weights);
   for (const ExtentLayout& extent_layout : layout.extents) {
-    TP_ASSIGN_OR_RETURN(PackedExtent extent, lay_out_extent(checkpoint, weights, extent_layout,
-                                                            options.page_bytes, ledger));
+    TP_ASSIGN_OR_RETURN(PackedExtent extent,
+                        lay_out_extent(checkpoint, weights, extent_layout, layout.conversions,
+                                       options.page_bytes, ledger));
     manifest.extents.push_back(std::move(extent));
   }
   TP_RETURN_IF_ERROR(ledger.all_taken());
@@ -342,7 +397,7 @@ PackSize pack_size(const Manifest& manifest) {
       for (const PackedTensor& tensor : extent.tensors) {
         stored_bytes -= tensor.coding == TensorCoding::kRaw
                             ? 0
-                            : tensor.stored_bytes - expected_code_bytes(tensor.size_bytes);
+                            : tensor.stored_bytes - expected_code_bytes(tensor);
       }
     }
     size.total_bytes += stored_bytes;

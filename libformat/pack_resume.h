@@ -9,6 +9,7 @@
 #include "trash_panda/base/progress.h"
 #include "trash_panda/format/manifest.h"
 
+#include "extent_source.h"
 #include "staging_directory.h"
 
 namespace trash_panda::format {
@@ -25,12 +26,16 @@ struct ResumePoint {
 };
 
 /// Looks at what an earlier run left: its journal, and whether the last extent that it lists is
-/// there with its checksum. Where it is not, the one before counts as the last one, and so on.
+/// there with its checksum. Where it is not, the one before counts as the last one, and so on. That
+/// extent is then made of the source again, which has to give the same bytes.
 ///
 /// @param key       Of this run; a journal of another one is an obstacle.
 /// @param manifest  As lay_out_pack() made it.
+/// @param source    Of the same manifest.
 /// @retval kInterrupted  `stop` was set.
+/// @return Also the errors of reading the source.
 Result<ResumePoint> find_resume_point(const StagingDirectory& staging, const std::string& key,
-                                      const Manifest& manifest, StopFlag stop);
+                                      const Manifest& manifest, const ExtentSource& source,
+                                      StopFlag stop);
 
 }  // namespace trash_panda::format

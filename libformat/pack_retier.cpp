@@ -1,10 +1,13 @@
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "trash_panda/base/file.h"
 #include "trash_panda/format/checksum.h"
+#include "trash_panda/format/linked_shard.h"
+#include "trash_panda/format/pack_verify.h"
 #include "trash_panda/format/pack_writer.h"
 
 #include "staged_text.h"
@@ -33,6 +36,38 @@ Result<void> set_tiers(Manifest& manifest, const std::vector<Tier>& tiers) {
   return {};
 }
 
+/// Gives a shard a name in the new pack: of the file, or of the link that a writer of packs made.
+/// The file behind any other link gets a link of its own, whose meaning is the same from
+/// everywhere.
+Result<void> link_shard(FileSystem& file_system, const std::filesystem::path& shard,
+                        const std::filesystem::path& name) {
+  std::error_code error;
+  if (!std::filesystem::is_symlink(std::filesystem::symlink_status(shard, error)) ||
+      linked_file(shard)) {
+    Result<void> linked = file_system.link(shard, name);
+    return linked ? Result<void>()
+                  : std::unexpected(std::move(linked).error().with_hint(
+                        "repack the checkpoint with the new plan"));
+  }
+  const std::filesystem::path file = std::filesystem::canonical(shard, error);
+  if (error) {
+    return std::unexpected(Error::from_errno(
+        error.value(), fmt::format("can't find the file of the shard {}", printable(shard))));
+  }
+  return file_system.link_symbolically(file, name);
+}
+
+/// Opens every shard of a pack and reads its header.
+Result<void> check_new_shards(const std::filesystem::path& pack) {
+  TP_ASSIGN_OR_RETURN(const VerifyReport report, verify_pack(pack, {.depth = VerifyDepth::kQuick}));
+  if (!report.mismatches.empty()) {
+    return std::unexpected(Error(ErrorCode::kMismatch,
+                                 fmt::format("the pack is damaged: {}", report.mismatches.front()))
+                               .with_hint("repack the checkpoint with the new plan"));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Manifest> retier_pack(FileSystem& file_system, const std::filesystem::path& pack,
@@ -45,13 +80,9 @@ Result<Manifest> retier_pack(FileSystem& file_system, const std::filesystem::pat
       StagingDirectory staging,
       StagingDirectory::create(file_system, target, SourceWatch(), is_pack_name, log));
   const auto write_all = [&]() -> Result<void> {
-    TP_RETURN_IF_ERROR(staging.clear());
+    TP_RETURN_IF_ERROR(staging.clear(log));
     for (const PackedShard& shard : manifest.shards) {
-      Result<void> linked = file_system.link(pack / shard.name, staging.path() / shard.name);
-      if (!linked) {
-        return std::unexpected(
-            std::move(linked).error().with_hint("repack the checkpoint with the new plan"));
-      }
+      TP_RETURN_IF_ERROR(link_shard(file_system, pack / shard.name, staging.path() / shard.name));
     }
     TP_RETURN_IF_ERROR(
         write_staged_text(file_system, staging.path() / kPackPlanName, retiering.plan_toml));
@@ -59,6 +90,7 @@ Result<Manifest> retier_pack(FileSystem& file_system, const std::filesystem::pat
     TP_RETURN_IF_ERROR(
         write_staged_text(file_system, staging.path() / kManifestName, write_manifest(manifest)));
     TP_RETURN_IF_ERROR(file_system.sync_directory(staging.path()));
+    TP_RETURN_IF_ERROR(check_new_shards(staging.path()));
     return staging.commit();
   };
   if (Result<void> written = write_all(); !written) {

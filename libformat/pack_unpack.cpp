@@ -8,20 +8,19 @@
 #include "trash_panda/base/file.h"
 #include "trash_panda/base/units.h"
 
-#include "chunk_pipeline.h"
 #include "page_writer.h"
 #include "source_watch.h"
 #include "staged_text.h"
 #include "staging_directory.h"
-#include "tensor_stream.h"
+#include "tensor_pieces.h"
 #include "unpacked_header.h"
+#include "weight_rounding.h"
 
 namespace trash_panda::format {
 
 namespace {
 
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
-constexpr std::size_t kUnpackBufferCount = 4;
 
 bool is_unpacked_name(std::string_view name) {
   return name == kIndexName || name.ends_with(".safetensors");
@@ -73,46 +72,38 @@ class Unpacker {
     const std::string header = make_unpacked_header(file);
     TP_RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(header))));
     advance(header.size());
-    for (const UnpackedTensor& tensor : file.tensors) {
-      if (Result<void> written = write_tensor(writer, tensor); !written) {
-        return std::unexpected(
-            std::move(written).error().with_context(fmt::format("\"{}\"", printable(tensor.name))));
-      }
-    }
+    TP_RETURN_IF_ERROR(write_tensors(writer, file.tensors));
     TP_RETURN_IF_ERROR(writer.flush());
     TP_RETURN_IF_ERROR(target->sync());
     return target->close();
   }
 
  private:
-  Result<void> write_tensor(PageWriter& writer, const UnpackedTensor& unpacked) {
-    const PackedExtent& extent = manifest_.extents[unpacked.extent_index];
-    const PackedTensor& tensor = extent.tensors[unpacked.tensor_index];
-    TP_ASSIGN_OR_RETURN(TensorStream stream, TensorStream::open(pack_, manifest_, extent, tensor));
-    const std::uint64_t piece_count =
-        (tensor.size_bytes + TensorStream::kPieceBytes - 1) / TensorStream::kPieceBytes;
-    // One thread reads and decodes: pieces of a stream come in order.
-    const auto fill = [&](std::size_t i, std::span<std::byte> buffer) {
-      const std::uint64_t at_bytes = i * TensorStream::kPieceBytes;
-      return stream.next(std::min(TensorStream::kPieceBytes, tensor.size_bytes - at_bytes), buffer);
-    };
-    std::vector<std::byte> narrowed;
-    const auto write = [&](std::size_t, std::span<const std::byte> bytes) -> Result<void> {
-      if (unpacked.is_widened) {
-        narrowed.resize(bytes.size() / 2);
-        narrow(unpacked.dtype, bytes, narrowed);
-        bytes = narrowed;
+  Result<void> write_tensors(PageWriter& writer, const std::vector<UnpackedTensor>& tensors) {
+    std::vector<TensorPlace> places;
+    places.reserve(tensors.size());
+    for (const UnpackedTensor& tensor : tensors) {
+      places.push_back({.extent_index = tensor.extent_index, .tensor_index = tensor.tensor_index});
+    }
+    std::vector<std::byte> converted;
+    const auto write = [&](const TensorPiece& piece,
+                           Result<std::span<const std::byte>> read) -> Result<void> {
+      TP_ASSIGN_OR_RETURN(std::span<const std::byte> bytes, std::move(read));
+      const UnpackedTensor& tensor = tensors[piece.place_index];
+      if (tensor.is_widened) {
+        converted.resize(bytes.size() / 2);
+        narrow(tensor.dtype, bytes, converted);
+        bytes = converted;
+      } else if (tensor.is_narrowed) {
+        converted.resize(bytes.size() * 2);
+        widen_bf16(bytes, converted);
+        bytes = converted;
       }
       TP_RETURN_IF_ERROR(writer.append(bytes));
       advance(bytes.size());
       return {};
     };
-    return run_chunk_pipeline(piece_count,
-                              {.buffer_bytes = TensorStream::kPieceBytes + kBulkReadSlackBytes,
-                               .buffer_count = kUnpackBufferCount,
-                               .thread_count = 1,
-                               .stop = options_.stop},
-                              fill, {write});
+    return for_each_piece(pack_, manifest_, places, options_.stop, write);
   }
 
   void advance(std::uint64_t bytes) {
@@ -159,7 +150,7 @@ Result<UnpackLayout> unpack_pack(FileSystem& file_system, const std::filesystem:
       StagingDirectory staging,
       StagingDirectory::create(file_system, target, SourceWatch(), is_unpacked_name, options.log));
   const auto write_all = [&]() -> Result<void> {
-    TP_RETURN_IF_ERROR(staging.clear());
+    TP_RETURN_IF_ERROR(staging.clear(options.log));
     TP_RETURN_IF_ERROR(
         check_unpack_space(file_system, staging.path(), layout, options.reserve_bytes));
     Unpacker unpacker(file_system, pack, manifest, options, layout);

@@ -1,14 +1,18 @@
 #include "trash_panda/format/pack_verify.h"
 
 #include <algorithm>
+#include <string_view>
+#include <system_error>
 
 #include <fmt/format.h>
 
 #include "trash_panda/base/file.h"
 #include "trash_panda/format/checksum.h"
+#include "trash_panda/format/safetensors_header.h"
 
 #include "bulk_reader.h"
 #include "chunk_pipeline.h"
+#include "shard_header.h"
 
 namespace trash_panda::format {
 
@@ -59,7 +63,7 @@ std::vector<Section> sections_of(const Manifest& manifest, std::size_t shard_ind
   return sections;
 }
 
-std::vector<VerifyChunk> chunks_of(const std::vector<Section>& sections) {
+std::vector<VerifyChunk> chunks_of(std::span<const Section> sections) {
   std::vector<VerifyChunk> chunks;
   for (std::size_t i = 0; i < sections.size(); ++i) {
     for (std::uint64_t at = 0; at < sections[i].size_bytes; at += kChunkBytes) {
@@ -71,14 +75,21 @@ std::vector<VerifyChunk> chunks_of(const std::vector<Section>& sections) {
   return chunks;
 }
 
+std::string section_name(const Section& section) {
+  return section.extent == nullptr ? "its header"
+                                   : fmt::format("extent \"{}\"", printable(section.extent->name));
+}
+
 std::string mismatch_line(const PackedShard& shard, const Section& section,
                           std::string_view found) {
-  const std::string what = section.extent == nullptr
-                               ? "its header"
-                               : fmt::format("extent \"{}\"", printable(section.extent->name));
   return fmt::format("{}: {} differs ({} bytes at {}: checksum {}, written as {})",
-                     printable(shard.name), what, section.size_bytes, section.offset_bytes, found,
-                     *section.checksum);
+                     printable(shard.name), section_name(section), section.size_bytes,
+                     section.offset_bytes, found, *section.checksum);
+}
+
+std::string unreadable_line(const PackedShard& shard, const Section& section, const Error& error) {
+  return fmt::format("{}: {} can't be read: {}", printable(shard.name), section_name(section),
+                     error.message());
 }
 
 class Verifier {
@@ -91,34 +102,40 @@ class Verifier {
     }
   }
 
+  /// Reads what there is of a shard: what can't be read differs.
   Result<void> verify_shard(std::size_t shard_index) {
     const PackedShard& shard = manifest_.shards[shard_index];
-    TP_ASSIGN_OR_RETURN(const BulkReader reader, BulkReader::open(pack_ / shard.name));
-    report_.is_direct = report_.is_direct && reader.mode() == ReadMode::kDirect;
     const std::vector<Section> sections = sections_of(manifest_, shard_index, options_.depth);
-    const std::vector<VerifyChunk> chunks = chunks_of(sections);
-    Checksum checksum;
-    const auto use = [&](std::size_t i, std::span<const std::byte> bytes) -> Result<void> {
-      checksum.update(bytes);
-      const bool is_last =
-          i + 1 == chunks.size() || chunks[i + 1].section_index != chunks[i].section_index;
-      if (is_last) {
-        compare(shard, sections[chunks[i].section_index], checksum.hex());
-        checksum = Checksum();
+    const Result<BulkReader> reader = BulkReader::open(pack_ / shard.name);
+    if (!reader) {
+      for (const Section& section : sections_of(manifest_, shard_index, VerifyDepth::kFull)) {
+        report_.mismatches.push_back(unreadable_line(shard, section, reader.error()));
       }
-      advance(bytes.size());
       return {};
-    };
-    return run_chunk_pipeline(chunks.size(),
-                              {.buffer_bytes = kChunkBytes + kBulkReadSlackBytes,
-                               .buffer_count = kVerifyBufferCount,
-                               .thread_count = kVerifyThreadCount,
-                               .stop = options_.stop},
-                              [&](std::size_t i, std::span<std::byte> buffer) {
-                                return reader.read(chunks[i].offset_bytes, chunks[i].size_bytes,
-                                                   buffer);
-                              },
-                              {use});
+    }
+    report_.is_direct = report_.is_direct && reader->mode() == ReadMode::kDirect;
+    std::error_code error;
+    const std::uint64_t size_bytes = std::filesystem::file_size(pack_ / shard.name, error);
+    if (!error && size_bytes != shard.size_bytes) {
+      report_.mismatches.push_back(fmt::format("{} has {} bytes, but the manifest says {}",
+                                               printable(shard.name), size_bytes,
+                                               shard.size_bytes));
+    }
+    std::span<const Section> rest = sections;
+    while (!rest.empty()) {
+      std::size_t done_count = 0;
+      const Result<void> read = verify_sections(*reader, shard, rest, done_count);
+      if (!read && read.error().code() == ErrorCode::kInterrupted) {
+        return read;
+      }
+      if (!read) {
+        report_.mismatches.push_back(unreadable_line(shard, rest[done_count], read.error()));
+        ++done_count;
+      }
+      rest = rest.subspan(done_count);
+    }
+    verify_names(shard_index);
+    return {};
   }
 
   /// The plan that the pack was laid out for; small, and read at once.
@@ -149,6 +166,58 @@ class Verifier {
   [[nodiscard]] VerifyReport take_report() { return std::move(report_); }
 
  private:
+  /// Compares a header with the manifest, if it is the one that was written.
+  void verify_names(std::size_t shard_index) {
+    const PackedShard& shard = manifest_.shards[shard_index];
+    std::string header(shard.header_bytes, '\0');
+    const Result<File> file = File::open(pack_ / shard.name);
+    const std::span<std::byte> bytes = std::as_writable_bytes(std::span(header));
+    if (!file || !file->read_exact_at(0, bytes) || checksum_hex(bytes) != shard.header_checksum) {
+      return;  // That was told.
+    }
+    const Result<std::uint64_t> size_bytes = read_header_size(bytes, shard.size_bytes);
+    const Result<void> checked =
+        !size_bytes ? std::unexpected(size_bytes.error())
+        : *size_bytes > header.size() - kLengthFieldBytes
+            ? std::unexpected(Error(ErrorCode::kCorrupt, "it is longer than the manifest says"))
+            : check_shard_header(manifest_, static_cast<std::uint32_t>(shard_index),
+                                 std::string_view(header).substr(kLengthFieldBytes, *size_bytes));
+    if (!checked) {
+      report_.mismatches.push_back(fmt::format("{}: its header is not that of the manifest: {}",
+                                               printable(shard.name), checked.error().message()));
+    }
+  }
+
+  /// Reads and compares sections that follow one another.
+  /// @param done_count  How many were, up to the first that can't be read.
+  Result<void> verify_sections(const BulkReader& reader, const PackedShard& shard,
+                               std::span<const Section> sections, std::size_t& done_count) {
+    const std::vector<VerifyChunk> chunks = chunks_of(sections);
+    Checksum checksum;
+    const auto use = [&](std::size_t i, std::span<const std::byte> bytes) -> Result<void> {
+      checksum.update(bytes);
+      const bool is_last =
+          i + 1 == chunks.size() || chunks[i + 1].section_index != chunks[i].section_index;
+      if (is_last) {
+        compare(shard, sections[chunks[i].section_index], checksum.hex());
+        checksum = Checksum();
+        ++done_count;
+      }
+      advance(bytes.size());
+      return {};
+    };
+    return run_chunk_pipeline(chunks.size(),
+                              {.buffer_bytes = kChunkBytes + kBulkReadSlackBytes,
+                               .buffer_count = kVerifyBufferCount,
+                               .thread_count = kVerifyThreadCount,
+                               .stop = options_.stop},
+                              [&](std::size_t i, std::span<std::byte> buffer) {
+                                return reader.read(chunks[i].offset_bytes, chunks[i].size_bytes,
+                                                   buffer);
+                              },
+                              {use});
+  }
+
   void compare(const PackedShard& shard, const Section& section, const std::string& found) {
     report_.extent_count += section.extent == nullptr ? 0 : 1;
     if (found != *section.checksum) {
@@ -173,7 +242,7 @@ class Verifier {
 }  // namespace
 
 Result<VerifyReport> verify_pack(const std::filesystem::path& pack, const VerifyOptions& options) {
-  TP_ASSIGN_OR_RETURN(const Manifest manifest, read_manifest(pack));
+  TP_ASSIGN_OR_RETURN(const Manifest manifest, read_manifest_only(pack));
   Verifier verifier(pack, manifest, options);
   TP_RETURN_IF_ERROR(verifier.verify_plan());
   for (std::size_t i = 0; i < manifest.shards.size(); ++i) {

@@ -1,7 +1,9 @@
 #include "trash_panda/format/pack_writer.h"
 
 #include <algorithm>
+#include <sys/stat.h>
 #include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -10,6 +12,7 @@
 #include "trash_panda/format/checksum.h"
 
 #include "extent_source.h"
+#include "manifest_check.h"
 #include "pack_journal.h"
 #include "pack_resume.h"
 #include "shard_writer.h"
@@ -21,28 +24,60 @@ namespace trash_panda::format {
 
 namespace {
 
+bool is_on_one_filesystem(const std::filesystem::path& folder,
+                          const std::filesystem::path& prefix) {
+  struct stat one = {};
+  struct stat other = {};
+  return ::stat(folder.c_str(), &one) == 0 && ::stat(prefix.parent_path().c_str(), &other) == 0 &&
+         one.st_dev == other.st_dev;
+}
+
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
 
-/// Upper bound of what the pack takes, the manifest with its checksums included.
-std::uint64_t needed_bytes(const Manifest& manifest, const PackLayout& layout) {
+/// Upper bound of what the pack takes besides the shards, the manifest with its checksums included.
+std::uint64_t text_bytes(const Manifest& manifest, const PackLayout& layout) {
   constexpr std::uint64_t kChecksumDigits = 32;
-  return pack_size(manifest).total_bytes + layout.plan_toml.size() +
-         write_manifest(manifest).size() +
+  return layout.plan_toml.size() + write_manifest(manifest).size() +
          kChecksumDigits * (manifest.extents.size() + manifest.shards.size() + 1);
 }
 
-/// What an earlier run's shards take already, and a rerun writes over.
-std::uint64_t bytes_there(const std::filesystem::path& target, const Manifest& manifest) {
-  std::uint64_t bytes = 0;
-  for (const PackedShard& shard : manifest.shards) {
-    std::error_code error;
-    const std::uint64_t file_bytes =
-        std::filesystem::file_size(partial_pack_path(target) / shard.name, error);
-    bytes += error ? 0 : std::min(file_bytes, shard.size_bytes);
+Tier tier_of(const Manifest& manifest, std::uint32_t shard_index) {
+  const auto extent = std::ranges::find(manifest.extents, shard_index, &PackedExtent::shard_index);
+  TP_ASSERT(extent != manifest.extents.end());
+  return extent->tier;
+}
+
+/// What is still to be written to one drive.
+struct DriveNeed {
+  std::filesystem::path folder;
+  std::uint64_t needed_bytes = 0;
+};
+
+/// The pack's drive, and that of the disk shard if it is another one.
+std::vector<DriveNeed> drive_needs(const std::filesystem::path& target, const PackLayout& layout,
+                                   const Manifest& manifest,
+                                   const std::filesystem::path& disk_prefix) {
+  std::vector<DriveNeed> needs = {
+      {.folder = target.has_parent_path() ? target.parent_path() : std::filesystem::path("."),
+       .needed_bytes = text_bytes(manifest, layout)}};
+  if (!disk_prefix.empty() && !is_on_one_filesystem(needs.front().folder, disk_prefix)) {
+    needs.push_back({.folder = disk_prefix.parent_path()});
   }
-  return bytes;
+  const PackSize size = pack_size(manifest);
+  for (std::uint32_t i = 0; i < manifest.shards.size(); ++i) {
+    const PackedShard& shard = manifest.shards[i];
+    const Tier tier = tier_of(manifest, i);
+    const std::uint64_t shard_bytes = shard.header_bytes + size.tier_bytes.at(tier);
+    // An earlier run's shard takes some of it already, and a rerun writes over that.
+    std::error_code error;
+    const std::uint64_t there_bytes =
+        std::filesystem::file_size(partial_pack_path(target) / shard.name, error);
+    DriveNeed& need = tier == Tier::kDisk ? needs.back() : needs.front();
+    need.needed_bytes += shard_bytes - (error ? 0 : std::min(there_bytes, shard_bytes));
+  }
+  return needs;
 }
 
 /// Fills the staging folder of one pack.
@@ -61,12 +96,14 @@ class PackWrite {
   /// The order is what makes the manifest a commit point: when it is durable, so is all that it
   /// speaks of.
   Result<void> run(const ExtentSource& source) {
-    TP_ASSIGN_OR_RETURN(PackJournal journal, open_journal());
+    TP_ASSIGN_OR_RETURN(PackJournal journal, open_journal(source));
     Result<void> written = write_shards(source, journal);
     can_resume_ = journal.has_extents();
     TP_RETURN_IF_ERROR(std::move(written));
     TP_RETURN_IF_ERROR(journal.close());
     TP_RETURN_IF_ERROR(watch_.check());
+    // Whatever went wrong, a manifest that readers refuse is never the commit point.
+    TP_RETURN_IF_ERROR(check_manifest(manifest_, printable(std::filesystem::path(kManifestName))));
     TP_RETURN_IF_ERROR(write_staged_text(file_system_, staging_.path() / kManifestName,
                                          write_manifest(manifest_)));
     return file_system_.sync_directory(staging_.path());
@@ -76,17 +113,19 @@ class PackWrite {
   [[nodiscard]] bool can_resume() const { return can_resume_; }
 
  private:
-  /// What the bytes of the extents depend on: layout, plan, and the files of the source.
+  /// What the bytes of the extents depend on: layout, plan, and the files of the source; and where
+  /// they go.
   [[nodiscard]] std::string key() const {
-    return checksum_hex(bytes_of(write_manifest(manifest_) + watch_.state()));
+    return checksum_hex(
+        bytes_of(write_manifest(manifest_) + watch_.state() + options_.disk_prefix.native()));
   }
 
-  Result<PackJournal> open_journal() {
-    TP_ASSIGN_OR_RETURN(const ResumePoint point, find_start());
+  Result<PackJournal> open_journal(const ExtentSource& source) {
+    TP_ASSIGN_OR_RETURN(const ResumePoint point, find_start(source));
     if (point.extents.empty()) {
       TP_ASSIGN_OR_RETURN(PackJournal journal,
                           PackJournal::begin(file_system_, staging_.journal_path(), key()));
-      TP_RETURN_IF_ERROR(staging_.clear());
+      TP_RETURN_IF_ERROR(staging_.clear(options_.log));
       can_resume_ = false;
       return journal;
     }
@@ -105,13 +144,14 @@ class PackWrite {
   }
 
   /// Decides whether to take on with what is there.
-  Result<ResumePoint> find_start() {
+  Result<ResumePoint> find_start(const ExtentSource& source) {
     if (!staging_.is_left_over()) {
       return ResumePoint{};
     }
     ResumePoint point{.extents = {}, .obstacle = "as was asked for"};
     if (options_.resume != ResumeMode::kNever) {
-      TP_ASSIGN_OR_RETURN(point, find_resume_point(staging_, key(), manifest_, options_.stop));
+      TP_ASSIGN_OR_RETURN(point,
+                          find_resume_point(staging_, key(), manifest_, source, options_.stop));
     }
     if (point.is_stale && options_.resume == ResumeMode::kAlways) {
       return std::unexpected(
@@ -128,8 +168,8 @@ class PackWrite {
   }
 
   Result<void> write_shards(const ExtentSource& source, PackJournal& journal) {
-    TP_RETURN_IF_ERROR(check_pack_space(file_system_, staging_.target(), layout_, manifest_,
-                                        options_.reserve_bytes));
+    TP_RETURN_IF_ERROR(
+        check_pack_space(file_system_, staging_.target(), layout_, manifest_, options_));
     // First, so that a later run finds what this one was made for.
     TP_RETURN_IF_ERROR(
         write_staged_text(file_system_, staging_.path() / kPackPlanName, layout_.plan_toml));
@@ -164,23 +204,21 @@ class PackWrite {
 
 Result<void> check_pack_space(FileSystem& file_system, const std::filesystem::path& target,
                               const PackLayout& layout, const Manifest& manifest,
-                              std::uint64_t reserve_bytes) {
-  const std::filesystem::path folder =
-      target.has_parent_path() ? target.parent_path() : std::filesystem::path(".");
-  const std::uint64_t pack_bytes = needed_bytes(manifest, layout);
-  const std::uint64_t missing_bytes =
-      pack_bytes - std::min(pack_bytes, bytes_there(target, manifest));
-  TP_ASSIGN_OR_RETURN(const std::uint64_t free_bytes, file_system.free_bytes(folder));
-  if (free_bytes >= missing_bytes && free_bytes - missing_bytes >= reserve_bytes) {
-    return {};
+                              const PackOptions& options) {
+  for (const auto& [folder, needed_bytes] :
+       drive_needs(target, layout, manifest, options.disk_prefix)) {
+    TP_ASSIGN_OR_RETURN(const std::uint64_t free_bytes, file_system.free_bytes(folder));
+    if (free_bytes < needed_bytes || free_bytes - needed_bytes < options.reserve_bytes) {
+      return std::unexpected(
+          Error(ErrorCode::kOutput,
+                fmt::format("not enough space on the drive of {} ({}): the pack takes {} and {} "
+                            "are to stay free, but only {} are free",
+                            printable(folder), filesystem_name(folder), format_bytes(needed_bytes),
+                            format_bytes(options.reserve_bytes), format_bytes(free_bytes)))
+              .with_hint("free some, choose an output on another drive, or lower the reserve"));
+    }
   }
-  return std::unexpected(
-      Error(ErrorCode::kOutput,
-            fmt::format("not enough space on the drive of {} ({}): the pack takes {} and {} are to "
-                        "stay free, but only {} are free",
-                        printable(folder), filesystem_name(folder), format_bytes(missing_bytes),
-                        format_bytes(reserve_bytes), format_bytes(free_bytes)))
-          .with_hint("free some, choose an output on another drive, or lower the reserve"));
+  return {};
 }
 
 Result<Manifest> write_pack(FileSystem& file_system, const Checkpoint& checkpoint,
@@ -192,7 +230,7 @@ Result<Manifest> write_pack(FileSystem& file_system, const Checkpoint& checkpoin
   TP_ASSIGN_OR_RETURN(
       StagingDirectory staging,
       StagingDirectory::create(file_system, target, watch, is_pack_name, options.log));
-  const ExtentSource source(checkpoint, weights, layout, manifest);
+  const ExtentSource source(checkpoint, weights, layout, manifest, options.direct);
   PackWrite write(file_system, staging, watch, layout, options, manifest);
   Result<void> written = write.run(source);
   if (written) {

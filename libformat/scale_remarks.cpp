@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -26,25 +27,40 @@ constexpr std::uint64_t kPartElements = 1 << 18;
 /// So that a warning stays a line that somebody reads.
 constexpr std::size_t kListedNamesMax = 16;
 
-std::size_t special_kind(std::span<const float> scales) {
-  // From harmless to grave; each kind is looked for in all values.
-  std::size_t gravest = 0;
+/// From grave to harmless.
+constexpr std::array<std::string_view, 5> kSpecialKinds = {
+    "NaN", "infinite", "unset (the lowest F32)", "negative", "zero"};
+
+/// Which of kSpecialKinds are among values.
+using SpecialKinds = std::bitset<kSpecialKinds.size()>;
+
+SpecialKinds special_kinds(std::span<const float> scales) {
+  SpecialKinds kinds;
   for (const float scale : scales) {
-    std::size_t kind = scale == 0 ? 1 : scale < 0 ? 2 : 0;
-    if (scale == std::numeric_limits<float>::lowest()) {
-      kind = 3;
+    if (std::isnan(scale)) {
+      kinds.set(0);
     } else if (std::isinf(scale)) {
-      kind = 4;
-    } else if (std::isnan(scale)) {
-      kind = 5;
+      kinds.set(1);
+    } else if (scale == std::numeric_limits<float>::lowest()) {
+      kinds.set(2);
+    } else if (scale < 0) {
+      kinds.set(3);
+    } else if (scale == 0) {
+      kinds.set(4);
     }
-    gravest = std::max(gravest, kind);
   }
-  return gravest;
+  return kinds;
 }
 
-constexpr std::array<std::string_view, 6> kSpecialKinds = {
-    "", "zero", "negative", "unset (the lowest F32)", "infinite", "NaN"};
+std::vector<std::string_view> names_of(SpecialKinds kinds) {
+  std::vector<std::string_view> names;
+  for (std::size_t kind = 0; kind < kSpecialKinds.size(); ++kind) {
+    if (kinds[kind]) {
+      names.push_back(kSpecialKinds[kind]);
+    }
+  }
+  return names;
+}
 
 }  // namespace
 
@@ -58,8 +74,8 @@ std::string list_names(const std::vector<std::string_view>& names) {
              : fmt::format("{} and {} more", list, names.size() - kListedNamesMax);
 }
 
-std::string_view special_scale_value(std::span<const float> scales) {
-  return kSpecialKinds[special_kind(scales)];
+std::vector<std::string_view> special_scale_values(std::span<const float> scales) {
+  return names_of(special_kinds(scales));
 }
 
 Result<std::vector<SpecialScale>> find_special_scales(const Checkpoint& checkpoint,
@@ -72,15 +88,14 @@ Result<std::vector<SpecialScale>> find_special_scales(const Checkpoint& checkpoi
     }
     const std::uint64_t count =
         scale_size_bytes(*weight.scale) / (dtype_bits(weight.scale->dtype) / 8);
-    std::size_t gravest = 0;
+    SpecialKinds kinds;
     for (std::uint64_t first = 0; first < count; first += values.size()) {
       values.resize(std::min(count - first, kPartElements));
       TP_RETURN_IF_ERROR(read_scale_part(checkpoint, *weight.scale, first, values));
-      gravest = std::max(gravest, special_kind(values));
+      kinds |= special_kinds(values);
     }
-    if (gravest != 0) {
-      special.push_back(
-          {.tensor_index = weight.scale->tensor_index, .kind = kSpecialKinds[gravest]});
+    for (const std::string_view kind : names_of(kinds)) {
+      special.push_back({.tensor_index = weight.scale->tensor_index, .kind = kind});
     }
   }
   return special;

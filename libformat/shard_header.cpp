@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_map>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -74,6 +75,16 @@ class HeaderWriter {
   std::size_t pad_count_ = 0;
 };
 
+/// Whether a header says of a tensor what the manifest says.
+bool is_as_listed(const TensorRecord& record, const PackedExtent& extent,
+                  const PackedTensor& tensor) {
+  const bool is_raw = tensor.coding == TensorCoding::kRaw;
+  return record.dtype == (is_raw ? tensor.dtype : Dtype::kU8) &&
+         record.shape == (is_raw ? tensor.shape : Shape{tensor.stored_bytes}) &&
+         record.offset_bytes == extent.offset_bytes + tensor.stored_offset_bytes &&
+         record.size_bytes == tensor.stored_bytes;
+}
+
 }  // namespace
 
 Result<std::string> make_shard_header(const Manifest& manifest, std::uint32_t shard_index) {
@@ -111,6 +122,41 @@ Result<std::string> make_shard_header(const Manifest& manifest, std::uint32_t sh
   std::string header(kLengthFieldBytes, '\0');
   std::memcpy(header.data(), &json_bytes, kLengthFieldBytes);
   return header + json;
+}
+
+Result<void> check_shard_header(const Manifest& manifest, std::uint32_t shard_index,
+                                std::string_view text) {
+  TP_ASSIGN_OR_RETURN(const SafetensorsHeader header,
+                      parse_header(text, manifest.shards[shard_index].size_bytes));
+  std::unordered_map<std::string_view, const TensorRecord*> records;
+  for (const TensorRecord& record : header.tensors) {
+    if (!record.name.starts_with(kPadPrefix)) {
+      records.emplace(record.name, &record);
+    }
+  }
+  std::size_t listed_count = 0;
+  for (const PackedExtent& extent : manifest.extents) {
+    if (extent.shard_index != shard_index) {
+      continue;
+    }
+    for (const PackedTensor& tensor : extent.tensors) {
+      const auto found = tensor.coding == TensorCoding::kRaw
+                             ? records.find(tensor.name)
+                             : records.find(std::string(kCodedPrefix) + tensor.name);
+      if (found == records.end() || !is_as_listed(*found->second, extent, tensor)) {
+        return std::unexpected(Error(
+            ErrorCode::kCorrupt,
+            fmt::format("it does not list \"{}\" as the manifest does", printable(tensor.name))));
+      }
+      ++listed_count;
+    }
+  }
+  // Names are unique in both.
+  return listed_count == records.size()
+             ? Result<void>()
+             : std::unexpected(
+                   Error(ErrorCode::kCorrupt, fmt::format("it lists {} tensors, the manifest {}",
+                                                          records.size(), listed_count)));
 }
 
 }  // namespace trash_panda::format

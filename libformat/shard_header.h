@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "trash_panda/format/manifest.h"
 
@@ -17,5 +18,14 @@ namespace trash_panda::format {
 ///
 /// @retval kUnsupported  More tensors than a header of kHeaderBytesMax holds.
 Result<std::string> make_shard_header(const Manifest& manifest, std::uint32_t shard_index);
+
+/// Checks that a shard's header, whoever wrote it, lists what the manifest has in it: other
+/// programs go by the header alone.
+///
+/// @param text  The header without its length field.
+/// @retval kCorrupt  It is no safetensors header, or lacks a tensor or has another one, or says of
+///                   one another dtype, shape or place. The message names the first.
+Result<void> check_shard_header(const Manifest& manifest, std::uint32_t shard_index,
+                                std::string_view text);
 
 }  // namespace trash_panda::format

@@ -1,7 +1,7 @@
 #include "shard_writer.h"
 
 #include <algorithm>
-#include <array>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -9,8 +9,10 @@
 
 #include "trash_panda/base/file.h"
 #include "trash_panda/format/checksum.h"
+#include "trash_panda/format/linked_shard.h"
 
 #include "chunk_pipeline.h"
+#include "extent_placer.h"
 #include "page_writer.h"
 #include "shard_header.h"
 
@@ -32,75 +34,17 @@ unsigned fill_thread_count(const std::vector<PackChunk>& chunks) {
              : kReadThreadCount;
 }
 
-std::uint64_t bytes_to_next(std::uint64_t position, std::uint64_t alignment) {
-  return (alignment - position % alignment) % alignment;
+WriteMode write_mode(DirectUse direct) {
+  switch (direct) {
+    case DirectUse::kAuto:
+      return WriteMode::kDirect;
+    case DirectUse::kAlways:
+      return WriteMode::kDirectOnly;
+    case DirectUse::kNever:
+      break;
+  }
+  return WriteMode::kBuffered;
 }
-
-/// Says where chunks come to lie, as they come by in order, and what the checksums of their extents
-/// are.
-class ExtentPlacer {
- public:
-  /// Zeros around the bytes of a chunk.
-  struct Padding {
-    std::uint64_t before_bytes = 0;
-    std::uint64_t behind_bytes = 0;
-  };
-
-  ExtentPlacer(Manifest& manifest, std::uint64_t offset_bytes, std::size_t chunk_count)
-      : manifest_(manifest), extent_offset_bytes_(offset_bytes), paddings_(chunk_count) {}
-
-  void place(std::size_t chunk_index, const PackChunk& chunk, std::span<const std::byte> bytes) {
-    PackedExtent& extent = manifest_.extents[chunk.extent_index];
-    Padding& padding = paddings_[chunk_index];
-    if (chunk.begins_extent) {
-      extent.offset_bytes = extent_offset_bytes_;
-      position_ = 0;
-    }
-    if (chunk.begins_span) {
-      padding.before_bytes = bytes_to_next(position_, kTensorAlignment);
-      add_zeros(padding.before_bytes);
-      for (PackedTensor& tensor :
-           std::span(extent.tensors).subspan(chunk.first_tensor, chunk.tensor_count)) {
-        tensor.stored_offset_bytes = position_ + (tensor.offset_bytes - chunk.begin_bytes);
-      }
-    }
-    checksum_.update(bytes);
-    position_ += bytes.size();
-    if (chunk.ends_span && chunk.is_coded) {
-      PackedTensor& tensor = extent.tensors[chunk.first_tensor];
-      tensor.stored_bytes = position_ - tensor.stored_offset_bytes;
-    }
-    if (chunk.ends_extent) {
-      padding.behind_bytes = bytes_to_next(position_, manifest_.page_bytes);
-      add_zeros(padding.behind_bytes);
-      extent.stored_bytes = position_;
-      extent.checksum = std::exchange(checksum_, Checksum()).hex();
-      extent_offset_bytes_ += position_;
-    }
-  }
-
-  /// Of a chunk that was placed.
-  [[nodiscard]] const Padding& padding(std::size_t chunk_index) const {
-    return paddings_[chunk_index];
-  }
-
- private:
-  void add_zeros(std::uint64_t size_bytes) {
-    static constexpr std::array<std::byte, 4096> kZeroPage{};
-    position_ += size_bytes;
-    while (size_bytes > 0) {
-      const std::uint64_t piece_bytes = std::min<std::uint64_t>(size_bytes, kZeroPage.size());
-      checksum_.update(std::span(kZeroPage).first(piece_bytes));
-      size_bytes -= piece_bytes;
-    }
-  }
-
-  Manifest& manifest_;
-  std::uint64_t extent_offset_bytes_;  ///< Of the extent that is being placed, in its shard.
-  std::uint64_t position_ = 0;         ///< In that extent.
-  Checksum checksum_;
-  std::vector<Padding> paddings_;
-};
 
 /// What writing a pack goes through: the sizes of codes are not known before.
 std::uint64_t work_bytes(const Manifest& manifest) {
@@ -138,11 +82,16 @@ Result<void> ShardWriter::write(std::uint32_t shard_index, std::span<const std::
     progress_.skipped_bytes += extent.raw_bytes;
     advance(extent.raw_bytes);
   }
-  TP_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, open(shard, kept_bytes));
+  const Tier tier = manifest_.extents[extents.front()].tier;
+  TP_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, open(shard, tier, kept_bytes));
   Result<void> written = write_extents(*file, extents.subspan(finished_count),
                                        std::max(kept_bytes, shard.header_bytes));
-  if (!written && written.error().code() == ErrorCode::kInterrupted) {
-    // What was written so far is worth keeping; where that fails, less is kept.
+  const bool can_keep = !written && !has_sync_failed_ &&
+                        (written.error().code() == ErrorCode::kInterrupted ||
+                         written.error().code() == ErrorCode::kOutput);
+  if (can_keep) {
+    // What was written so far is worth keeping; where that fails, less is kept. Not after a sync
+    // that failed: the next one may succeed although data were lost.
     if (Result<void> entered = enter_finished(file->sync()); !entered) {
       options_.log(LogLevel::kWarning, entered.error().to_string());
     }
@@ -155,16 +104,33 @@ Result<void> ShardWriter::write(std::uint32_t shard_index, std::span<const std::
   return file->close();
 }
 
-Result<std::unique_ptr<WritableFile>> ShardWriter::open(const PackedShard& shard,
-                                                        std::uint64_t kept_bytes) {
-  const std::filesystem::path path = folder_ / shard.name;
-  if (file_system_.exists(path)) {
-    return file_system_.open_file(path, kept_bytes, WriteMode::kDirect);
+/// Decides which file a shard is written to; makes the link to one elsewhere, durably.
+Result<std::filesystem::path> ShardWriter::place(const PackedShard& shard, Tier tier) {
+  std::filesystem::path path = folder_ / shard.name;
+  if (std::optional<std::filesystem::path> there = linked_file(path)) {
+    return *std::move(there);  // Of the run that is taken on with.
   }
-  TP_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
-                      file_system_.create_file(path, WriteMode::kDirect));
-  // The journal will speak of it.
+  if (tier != Tier::kDisk || options_.disk_prefix.empty()) {
+    return path;
+  }
+  // Before the file: whatever happens, the link says what there is to be removed.
+  std::filesystem::path file = new_linked_file(options_.disk_prefix, shard.name);
+  TP_RETURN_IF_ERROR(file_system_.link_symbolically(file, path));
   TP_RETURN_IF_ERROR(file_system_.sync_directory(folder_));
+  return file;
+}
+
+Result<std::unique_ptr<WritableFile>> ShardWriter::open(const PackedShard& shard, Tier tier,
+                                                        std::uint64_t kept_bytes) {
+  TP_ASSIGN_OR_RETURN(const std::filesystem::path path, place(shard, tier));
+  const WriteMode mode = write_mode(options_.direct);
+  if (file_system_.exists(path)) {
+    return file_system_.open_file(path, kept_bytes, mode);
+  }
+  TP_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, file_system_.create_file(path, mode));
+  own_linked_file(folder_ / shard.name);
+  // The journal will speak of it.
+  TP_RETURN_IF_ERROR(file_system_.sync_directory(path.parent_path()));
   return file;
 }
 
@@ -212,6 +178,7 @@ Result<void> ShardWriter::finish_extent(WritableFile& file, std::size_t extent_i
 }
 
 Result<void> ShardWriter::enter_finished(Result<void> synced) {
+  has_sync_failed_ = has_sync_failed_ || !synced;
   TP_RETURN_IF_ERROR(std::move(synced));
   finished_bytes_ = 0;
   return finished_.empty() ? Result<void>() : journal_.append(std::exchange(finished_, {}));

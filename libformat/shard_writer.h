@@ -37,7 +37,9 @@ class ShardWriter {
                      std::size_t finished_count);
 
  private:
-  Result<std::unique_ptr<WritableFile>> open(const PackedShard& shard, std::uint64_t kept_bytes);
+  Result<std::unique_ptr<WritableFile>> open(const PackedShard& shard, Tier tier,
+                                             std::uint64_t kept_bytes);
+  Result<std::filesystem::path> place(const PackedShard& shard, Tier tier);
   Result<void> write_extents(WritableFile& file, std::span<const std::size_t> extents,
                              std::uint64_t offset_bytes);
   Result<void> finish_extent(WritableFile& file, std::size_t extent_index);
@@ -56,6 +58,7 @@ class ShardWriter {
   Pace pace_;
   std::vector<const PackedExtent*> finished_;  ///< Written, but not synced and entered yet.
   std::uint64_t finished_bytes_ = 0;           ///< Of them.
+  bool has_sync_failed_ = false;
 };
 
 }  // namespace trash_panda::format

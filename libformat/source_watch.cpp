@@ -26,6 +26,10 @@ Error changed(const CheckpointFile& file) {
       .with_hint("wait until its download or copy is complete, then try again");
 }
 
+bool is_same(const struct timespec& a, const struct timespec& b) {
+  return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
 }  // namespace
 
 Result<SourceWatch> SourceWatch::start(const Checkpoint& checkpoint) {
@@ -44,8 +48,8 @@ Result<void> SourceWatch::check() const {
   for (const auto& [file, before] : files_) {
     TP_ASSIGN_OR_RETURN(const struct stat now, stat_of(*file));
     if (now.st_dev != before.st_dev || now.st_ino != before.st_ino ||
-        now.st_size != before.st_size || now.st_mtim.tv_sec != before.st_mtim.tv_sec ||
-        now.st_mtim.tv_nsec != before.st_mtim.tv_nsec) {
+        now.st_size != before.st_size || !is_same(now.st_mtim, before.st_mtim) ||
+        !is_same(now.st_ctim, before.st_ctim)) {
       return std::unexpected(changed(*file));
     }
   }
@@ -55,8 +59,10 @@ Result<void> SourceWatch::check() const {
 std::string SourceWatch::state() const {
   std::string text;
   for (const auto& [file, status] : files_) {
-    text +=
-        fmt::format("{} {}.{:09}\n", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+    // Not the device: some filesystems have another number after each start of the machine.
+    text += fmt::format("{} {} {}.{:09} {}.{:09}\n", status.st_ino, status.st_size,
+                        status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec,
+                        status.st_ctim.tv_nsec);
   }
   return text;
 }

@@ -8,7 +8,9 @@
 
 namespace trash_panda::format {
 
-/// Notices that a checkpoint's files change while they are read, by what stat() says of them.
+/// Notices that a checkpoint's files change while they are read, by what stat() says of them: which
+/// files they are, their lengths, and their times of modification and of change. Programs that copy
+/// set the former back, but no program can set the latter.
 class SourceWatch {
  public:
   /// @retval kStale  A file is no longer as it was opened.
@@ -17,7 +19,8 @@ class SourceWatch {
   /// @retval kStale  A file changed since start(); the message names it.
   Result<void> check() const;
 
-  /// Lengths and times of modification of the files, as text: equal for files that nobody wrote to.
+  /// Inodes, lengths and times of the files, as text. It differs for files that somebody wrote to,
+  /// moved another file over, copied or linked since; it may be another one for the same bytes, so.
   [[nodiscard]] std::string state() const;
 
   /// Whether `status` is that of one of the checkpoint's files, under whatever name.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "trash_panda/base/file.h"
+#include "trash_panda/format/linked_shard.h"
 #include "trash_panda/format/pack_writer.h"
 
 namespace trash_panda::format {
@@ -104,13 +105,13 @@ Result<void> StagingDirectory::take_over(const SourceWatch& source, OwnName is_o
   return entries.empty() ? mark() : Result<void>();
 }
 
-Result<void> StagingDirectory::clear() {
+Result<void> StagingDirectory::clear(const Logger& log) {
   // Emptied rather than replaced: the lock is on the folder, and must go on meaning something.
   TP_ASSIGN_OR_RETURN(const std::vector<std::filesystem::path> entries,
                       file_system_->list_directory(staging_));
   for (const std::filesystem::path& entry : entries) {
     if (entry.filename() != kStagingMarkName) {
-      TP_RETURN_IF_ERROR(file_system_->remove_all(entry));
+      TP_RETURN_IF_ERROR(remove_pack_file(*file_system_, entry, log));
     }
   }
   return {};
@@ -125,7 +126,8 @@ Result<void> StagingDirectory::commit() {
   Result<void> done = file_system_->sync_directory(parent_);
   if (done) {
     // Only now: a power cut before would leave a folder that no later run takes for its own. One
-    // that comes here leaves a whole pack with an empty file in it that nothing looks at.
+    // that comes here leaves a whole pack with its journal in it: readers ignore that, and it goes
+    // when the pack is replaced.
     done = file_system_->remove_all(target_ / kStagingMarkName);
   }
   if (done) {
@@ -141,8 +143,13 @@ Result<void> StagingDirectory::commit() {
   return done;
 }
 
+Result<void> StagingDirectory::remove(const Logger& log) {
+  TP_RETURN_IF_ERROR(clear(log));
+  return file_system_->remove_all(staging_);
+}
+
 void StagingDirectory::discard(const Logger& log) {
-  if (Result<void> removed = file_system_->remove_all(staging_); !removed) {
+  if (Result<void> removed = remove(log); !removed) {
     log(LogLevel::kWarning, removed.error().to_string());
   }
   lock_.reset();

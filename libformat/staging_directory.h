@@ -39,7 +39,7 @@ class StagingDirectory {
   /// Whether an earlier run left files in it.
   [[nodiscard]] bool is_left_over() const { return is_left_over_; }
   /// Removes all but the mark.
-  Result<void> clear();
+  Result<void> clear(const Logger& log);
 
   /// Gives the folder its final name, durably. What is in it must have been synced before.
   ///
@@ -55,6 +55,7 @@ class StagingDirectory {
   Result<void> lock(const Logger& log);
   Result<void> mark();
   Result<void> take_over(const SourceWatch& source, OwnName is_own);
+  Result<void> remove(const Logger& log);
 
   FileSystem* file_system_;
   std::filesystem::path target_;

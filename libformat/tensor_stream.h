@@ -22,6 +22,11 @@ class TensorStream {
   static Result<TensorStream> open(const std::filesystem::path& pack, const Manifest& manifest,
                                    const PackedExtent& extent, const PackedTensor& tensor);
 
+  /// Begins another tensor of the same pack, with the same memory, and the same file if it is in
+  /// the same shard: what opening costs is more than what small tensors take to read.
+  Result<void> restart(const std::filesystem::path& pack, const Manifest& manifest,
+                       const PackedExtent& extent, const PackedTensor& tensor);
+
   /// Reads the next piece.
   ///
   /// @param size_bytes  kPieceBytes, or what is left if that is less.
@@ -31,19 +36,18 @@ class TensorStream {
   Result<std::span<const std::byte>> next(std::uint64_t size_bytes, std::span<std::byte> buffer);
 
  private:
-  TensorStream(BulkReader reader, const PackedTensor& tensor, std::uint64_t offset_bytes)
-      : reader_(std::move(reader)),
-        tensor_(&tensor),
-        at_bytes_(offset_bytes),
-        end_bytes_(offset_bytes + tensor.stored_bytes) {}
+  TensorStream(BulkReader reader, std::uint32_t shard_index)
+      : reader_(std::move(reader)), shard_index_(shard_index) {}
 
   Result<std::span<const std::byte>> decode(std::uint64_t size_bytes, std::span<std::byte> buffer);
   Result<void> refill(std::uint64_t needed_bytes);
 
   BulkReader reader_;
-  const PackedTensor* tensor_;
-  std::uint64_t at_bytes_;   ///< In the shard: behind what was read.
-  std::uint64_t end_bytes_;  ///< Of the stored tensor.
+  std::uint32_t shard_index_;  ///< That is read.
+  const PackedTensor* tensor_ = nullptr;
+  std::uint64_t at_bytes_ = 0;        ///< In the shard: behind what was read.
+  std::uint64_t end_bytes_ = 0;       ///< Of the stored tensor.
+  std::uint64_t raw_left_bytes_ = 0;  ///< Of a coded tensor: not decoded yet.
   // Of coded tensors: what was read and not decoded yet.
   AlignedBuffer window_;
   std::span<const std::byte> coded_;

@@ -8,6 +8,7 @@
 
 #include "trash_panda/format/pack_unpack.h"
 
+#include "source_tensors.h"
 #include "tensor_size.h"
 #include "unpacked_header.h"
 
@@ -32,6 +33,7 @@ class SourceFiles {
     for (std::size_t e = 0; e < manifest_.extents.size(); ++e) {
       add_extent(e);
     }
+    find_places();
     for (const auto& [alias, file_index] : manifest_.stored_aliases) {
       add_alias(alias, file_index);
     }
@@ -41,64 +43,63 @@ class SourceFiles {
  private:
   void add_extent(std::size_t extent_index) {
     const std::vector<PackedTensor>& tensors = manifest_.extents[extent_index].tensors;
-    // Of the scale that follows, by the name that it has in the pack.
-    std::unordered_map<std::string, std::string> scale_names;
+    std::vector<std::string> names = source_names(manifest_.extents[extent_index]);
     for (std::size_t t = 0; t < tensors.size(); ++t) {
-      if (tensors[t].scale) {
-        scale_names.emplace(tensors[t].name + "_scale", tensors[t].scale->source_name);
+      const PackedSource& source = tensors[t].source;
+      if (source.is_rounded || (tensors[t].is_scale && source.is_normalized)) {
+        layout_.normalized.push_back(names[t]);
       }
+      add(std::move(names[t]), extent_index, t, source.file_index);
     }
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-      const PackedTensor& tensor = tensors[t];
-      std::string name = tensor.source.name.empty() ? tensor.name : tensor.source.name;
-      if (tensor.is_scale && tensor.source.is_normalized) {
-        layout_.normalized.push_back(tensor.name);
-      } else if (tensor.is_scale) {
-        name = scale_names[tensor.name];
+  }
+
+  void find_places() {
+    if (manifest_.stored_aliases.empty()) {
+      return;
+    }
+    for (std::size_t e = 0; e < manifest_.extents.size(); ++e) {
+      const std::vector<PackedTensor>& tensors = manifest_.extents[e].tensors;
+      for (std::size_t t = 0; t < tensors.size(); ++t) {
+        places_.emplace(tensors[t].name, std::pair(e, t));
       }
-      add(std::move(name), extent_index, t, tensor.source.file_index);
     }
   }
 
   void add_alias(const std::string& alias, std::uint32_t file_index) {
-    const auto target = manifest_.aliases.find(alias);
-    for (std::size_t e = 0; e < manifest_.extents.size(); ++e) {
-      const std::vector<PackedTensor>& tensors = manifest_.extents[e].tensors;
-      const auto found = std::ranges::find(tensors, target->second, &PackedTensor::name);
-      if (found == tensors.end()) {
-        continue;
-      }
-      add(alias, e, static_cast<std::size_t>(found - tensors.begin()), file_index);
-      if (found->scale) {
-        const auto scale = std::ranges::find(tensors, found->name + "_scale", &PackedTensor::name);
-        layout_.normalized.push_back(alias + "_scale");
-        add(alias + "_scale", e, static_cast<std::size_t>(scale - tensors.begin()), file_index);
-      }
-      return;
+    const auto [e, t] = places_.at(manifest_.aliases.at(alias));
+    add(alias, e, t, file_index);
+    const std::vector<PackedTensor>& tensors = manifest_.extents[e].tensors;
+    if (tensors[t].scale) {
+      const auto scale =
+          std::ranges::find(tensors, tensors[t].name + "_scale", &PackedTensor::name);
+      layout_.normalized.push_back(alias + "_scale");
+      add(alias + "_scale", e, static_cast<std::size_t>(scale - tensors.begin()), file_index);
     }
   }
 
   void add(std::string name, std::size_t extent_index, std::size_t tensor_index,
            std::uint32_t file_index) {
     const PackedTensor& tensor = manifest_.extents[extent_index].tensors[tensor_index];
-    const bool is_as_in_source = !tensor.source.is_normalized;
+    const bool is_as_in_source = !tensor.source.is_normalized && !tensor.source.is_rounded;
     const Dtype dtype =
         is_as_in_source && tensor.source.dtype ? *tensor.source.dtype : tensor.dtype;
     const Shape& shape =
         is_as_in_source && tensor.source.shape ? *tensor.source.shape : tensor.shape;
     const bool is_widened = tensor.is_scale && dtype_bits(dtype) != dtype_bits(tensor.dtype);
-    layout_.files[file_index].tensors.push_back(
-        {.name = std::move(name),
-         .dtype = dtype,
-         .shape = shape,
-         .size_bytes = is_widened ? tensor.size_bytes / 2 : tensor.size_bytes,
-         .extent_index = extent_index,
-         .tensor_index = tensor_index,
-         .is_widened = is_widened});
+    layout_.files[file_index].tensors.push_back({.name = std::move(name),
+                                                 .dtype = dtype,
+                                                 .shape = shape,
+                                                 .size_bytes = source_size_bytes(tensor),
+                                                 .extent_index = extent_index,
+                                                 .tensor_index = tensor_index,
+                                                 .is_widened = is_widened,
+                                                 .is_narrowed = tensor.is_narrowed()});
   }
 
   const Manifest& manifest_;
   UnpackLayout layout_;
+  /// Extent and tensor, by the name in the pack.
+  std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> places_;
 };
 
 /// The order of the safetensors library: widest elements first, so that all are aligned.

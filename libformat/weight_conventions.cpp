@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <ranges>
 #include <set>
@@ -14,6 +15,7 @@
 #include "trash_panda/base/units.h"
 
 #include "packed_schemes.h"
+#include "scale_remarks.h"
 #include "weight_finder.h"
 
 namespace trash_panda::format {
@@ -49,6 +51,8 @@ Error WeightFinder::refuse_scheme(std::string_view scheme, std::string_view firs
 Result<void> WeightFinder::apply_comfy_layers() {
   std::string refused;
   std::vector<std::size_t> refused_weights;
+  // Names by what is said of them.
+  std::map<std::string, std::vector<std::string_view>> contradicted;
   for (const auto& [weight, layer] : comfy_.by_weight) {
     const auto fp8 = fp8_of_comfy(layer.format);
     if (!fp8 || !layer.option.empty()) {
@@ -61,8 +65,13 @@ Result<void> WeightFinder::apply_comfy_layers() {
       }
       continue;
     }
-    if (checkpoint_.tensors()[weight].dtype == Dtype::kU8) {
+    const TensorRecord& stored = checkpoint_.tensors()[weight];
+    if (stored.dtype == Dtype::kU8) {
       payload_dtypes_.insert({weight, *fp8});
+    } else if (stored.dtype != *fp8) {
+      contradicted[fmt::format("\"{}\" by ComfyUI's metadata, but stored as {}, which counts",
+                               excerpt(layer.format), dtype_name(stored.dtype))]
+          .push_back(stored.name);
     }
     if (layer.format == kComfyMxfp8) {
       TP_RETURN_IF_ERROR(pair_swizzled(weight));
@@ -71,6 +80,11 @@ Result<void> WeightFinder::apply_comfy_layers() {
   if (!refused_weights.empty()) {
     return std::unexpected(refuse_scheme(
         refused, checkpoint_.tensors()[refused_weights.front()].name, refused_weights));
+  }
+  for (const auto& [contradiction, names] : contradicted) {
+    table_.warnings.push_back(fmt::format("{} weight{} {}: {}", names.size(),
+                                          names.size() == 1 ? " is" : "s are", contradiction,
+                                          list_names(names)));
   }
   return {};
 }

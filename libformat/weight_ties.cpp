@@ -1,12 +1,12 @@
 #include "weight_ties.h"
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 namespace trash_panda::format {
@@ -35,22 +35,51 @@ Place place_in_files(const TensorRecord& tensor) {
 }
 
 /// All that decides what a scale's values are.
-using ScaleKey =
-    std::tuple<Place, Dtype, Shape, Shape, Granularity, Shape, Shape, Dtype, ScaleTransform>;
+struct ScaleKey {
+  Place place;
+  Dtype stored_dtype;
+  Shape stored_shape;
+  Shape stored_strides;
+  Granularity granularity;
+  Shape shape;
+  Shape block_shape;
+  Dtype dtype;
+  ScaleTransform transform;
+
+  auto operator<=>(const ScaleKey&) const = default;
+};
+
 /// All that decides what a weight of a known place is.
-using WeightKey = std::tuple<std::string_view, Dtype, Shape, Shape, std::optional<ScaleKey>>;
+struct WeightKey {
+  std::string_view numbered_part;
+  Dtype dtype;
+  Shape stored_shape;
+  Shape stored_strides;
+  std::optional<ScaleKey> scale;
+
+  auto operator<=>(const WeightKey&) const = default;
+};
 
 WeightKey key_of_tie(const Checkpoint& checkpoint, const Weight& weight) {
   const TensorRecord& payload = checkpoint.tensors()[weight.tensor_index];
   std::optional<ScaleKey> scale;
   if (weight.scale) {
     const TensorRecord& stored = checkpoint.tensors()[weight.scale->tensor_index];
-    scale = ScaleKey(place_in_files(stored), stored.dtype, stored.shape, stored.strides,
-                     weight.scale->granularity, weight.scale->shape, weight.scale->block_shape,
-                     weight.scale->dtype, weight.scale->transform);
+    scale = {.place = place_in_files(stored),
+             .stored_dtype = stored.dtype,
+             .stored_shape = stored.shape,
+             .stored_strides = stored.strides,
+             .granularity = weight.scale->granularity,
+             .shape = weight.scale->shape,
+             .block_shape = weight.scale->block_shape,
+             .dtype = weight.scale->dtype,
+             .transform = weight.scale->transform};
   }
-  return {numbered_part(weight.name), weight.dtype, payload.shape, payload.strides,
-          std::move(scale)};
+  return {.numbered_part = numbered_part(weight.name),
+          .dtype = weight.dtype,
+          .stored_shape = payload.shape,
+          .stored_strides = payload.strides,
+          .scale = std::move(scale)};
 }
 
 }  // namespace

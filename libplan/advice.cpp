@@ -16,8 +16,8 @@ constexpr double kWorthwhilePart = 0.95;
 /// What each plan of the advice may search: a part of what a plan that is kept may.
 constexpr std::uint64_t kAdvicePassesMax = kSearchPassesMax / 5;
 
-/// Finds how much of one, two, four… more blocks' memory is enough, by halves: more memory never
-/// makes a plan slower, and planning again is what costs.
+/// Finds how much of one, two, four… more blocks' memory is enough, by halves: more memory makes
+/// hardly any plan slower, and none by as much as is asked for; planning again is what costs.
 ///
 /// @param count_max  Blocks that more memory could take at most.
 /// @param plan_with  Plans with so many more bytes.

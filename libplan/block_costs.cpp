@@ -25,18 +25,25 @@ void share_out(double total_s, std::vector<PlannedBlock>& blocks) {
 
 }  // namespace
 
+void set_disk_rate(const DiskInfo& disk, Rates& rates) {
+  rates.disk_bytes_per_s = disk.read_bytes_per_s;
+  if (disk.read_bytes_per_s && disk.read_request_bytes > 0 && disk.read_queue_depth > 0) {
+    rates.disk_request_bytes = disk.read_request_bytes;
+    rates.disk_queue_depth = disk.read_queue_depth;
+  }
+}
+
 Result<CostedBlocks> cost_blocks(const ModelSummary& model, const Hardware& hardware,
-                                 const PlanRequest& request) {
+                                 const PlanRequest& request, const Budgets& budgets) {
   CostedBlocks costed;
   costed.blocks = model.blocks;
-  const bool has_gpu = request.gpu_index < hardware.gpus.size();
+  const bool has_gpu = budgets.vram.bytes > 0 && request.gpu_index < hardware.gpus.size();
   if (!hardware.disks.empty()) {
-    costed.rates.disk_bytes_per_s = hardware.disks.front().read_bytes_per_s;
+    set_disk_rate(hardware.disks.front(), costed.rates);
   }
   costed.rates.decode_bytes_per_s = hardware.cpu.expand.zstd_bytes_per_s;
-  // The CPU expands on the thread that computes.
   const ExpandRates& expand =
-      has_gpu ? hardware.gpus[request.gpu_index].expand : hardware.cpu.expand_one_thread;
+      has_gpu ? hardware.gpus[request.gpu_index].expand : hardware.cpu.expand;
   costed.rates.expand_bytes_per_s = expand.fp8_bytes_per_s;
   costed.exponent_bytes_per_s = expand.exponent_bytes_per_s;
   std::optional<std::uint64_t> memory_bytes_per_s = hardware.ram_copy_bytes_per_s;
@@ -45,6 +52,7 @@ Result<CostedBlocks> cost_blocks(const ModelSummary& model, const Hardware& hard
     costed.rates.link_bytes_per_s = gpu.h2d_pinned_bytes_per_s;
     memory_bytes_per_s = gpu.memory_bytes_per_s;
   }
+  costed.rates.forget_zeros();
 
   if (request.profile_s) {
     if (request.profile_s->size() != costed.blocks.size()) {

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "left_of.h"
+
 namespace trash_panda::plan {
 namespace {
 
@@ -17,10 +19,6 @@ constexpr std::uint64_t kReserveBytesMax = 4 * kGiB;
 // VRAM beside activations: the driver's context, the desktop, fragmentation.
 constexpr std::uint64_t kVramReservePercent = 5;
 constexpr std::uint64_t kVramReserveBytesMin = 512 * kMiB;
-
-std::uint64_t subtract(std::uint64_t from, std::uint64_t amount) {
-  return from > amount ? from - amount : 0;
-}
 
 std::uint64_t automatic_ram_reserve(std::uint64_t limit_bytes) {
   const std::uint64_t reserve_bytes =
@@ -47,19 +45,21 @@ Result<void> derive_ram(const Hardware& hardware, const PlanRequest& request, Bu
                                  fmt::format("--min-free-ram {} leaves nothing of {} ({})",
                                              format_bytes(*request.min_free_ram_bytes),
                                              format_bytes(limit_bytes), budgets.ram_limit_source))
-                               .with_hint("a smaller --min-free-ram helps"));
+                               .with_hint("a smaller --min-free-ram helps")
+                               .with_shortage({.needed_bytes = *request.min_free_ram_bytes,
+                                               .budget_bytes = limit_bytes}));
   }
   budgets.ram.flag = request.min_free_ram_bytes && !request.max_ram_bytes
                          ? "a smaller --min-free-ram"
                          : "a larger --max-ram";
   budgets.ram.is_given = request.max_ram_bytes || request.min_free_ram_bytes;
   if (!request.max_ram_bytes) {
-    budgets.ram.bytes = round_budget_down(subtract(
+    budgets.ram.bytes = round_budget_down(left_of(
         limit_bytes, request.min_free_ram_bytes.value_or(automatic_ram_reserve(limit_bytes))));
     return {};
   }
   budgets.ram.bytes = *request.max_ram_bytes;
-  const std::uint64_t most_bytes = subtract(limit_bytes, request.min_free_ram_bytes.value_or(0));
+  const std::uint64_t most_bytes = left_of(limit_bytes, request.min_free_ram_bytes.value_or(0));
   if (limit_bytes > 0 && budgets.ram.bytes > most_bytes) {
     budgets.warnings.push_back(fmt::format(
         "--max-ram {} is more than the {} that can be had (limit {}, {}): planned with the latter",
@@ -104,7 +104,7 @@ Result<void> derive_vram(const Hardware& hardware, const PlanRequest& request, B
           ? std::min(*request.activation_vram_bytes, gpu.total_bytes) +
                 std::max(gpu.total_bytes / 100 * kVramReservePercent, kVramReserveBytesMin)
           : request.headroom_vram_bytes;
-  const std::uint64_t most_bytes = subtract(gpu.total_bytes, reserve_bytes);
+  const std::uint64_t most_bytes = left_of(gpu.total_bytes, reserve_bytes);
   if (!request.max_vram_bytes) {
     budgets.vram.bytes = round_budget_down(most_bytes);
     if (budgets.vram.bytes == 0) {
@@ -126,7 +126,7 @@ Result<void> derive_vram(const Hardware& hardware, const PlanRequest& request, B
         "--max-vram {} leaves {} of {} for activations, less than the {} that are usually kept "
         "free",
         format_bytes(*request.max_vram_bytes),
-        format_bytes(subtract(gpu.total_bytes, *request.max_vram_bytes)),
+        format_bytes(left_of(gpu.total_bytes, *request.max_vram_bytes)),
         format_bytes(gpu.total_bytes), format_bytes(reserve_bytes)));
   }
   return {};

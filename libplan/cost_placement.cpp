@@ -6,32 +6,32 @@
 
 #include "trash_panda/plan/prediction.h"
 
+#include "coded_size.h"
+#include "left_of.h"
 #include "placement_search.h"
 
 namespace trash_panda::plan {
 namespace {
 
-/// bf16 with coded exponents takes this part of its raw size: 1.47 times less, as measured on
-/// weights of trained models.
-constexpr std::uint64_t kExponentPerMille = 680;
-/// fp8 compressed by zstd level 1 takes this part: 1.2 times less, as measured.
-constexpr std::uint64_t kZstdPerMille = 833;
+/// Of passes that differ by less than this part, that with simpler forms is taken.
+constexpr double kTiePart = 1e-9;
 
 /// The form of the blocks of each tier, by kBlockTiers.
 using TierForms = std::array<StorageForm, kBlockTiers.size()>;
-
-std::uint64_t less(std::uint64_t from, std::uint64_t amount) {
-  return from > amount ? from - amount : 0;
-}
 
 /// Combinations worth trying, simplest first: of equal ones the first is taken.
 std::vector<TierForms> list_forms(const PlacementProblem& problem) {
   using enum StorageForm;
   const auto can = [&problem](StorageForm form) {
-    return std::ranges::find(problem.forms, form) != problem.forms.end() &&
-           std::ranges::any_of(problem.contents, [form](const BlockContent& content) {
-             return (form == StorageForm::kExponent ? content.bf16_bytes : content.fp8_bytes) > 0;
-           });
+    if (std::ranges::find(problem.forms, form) == problem.forms.end()) {
+      return false;
+    }
+    for (std::size_t index = 0; index < problem.contents.size(); ++index) {
+      if (coded_size_bytes(problem.blocks[index], problem.contents[index], form)) {
+        return true;
+      }
+    }
+    return false;
   };
   std::vector<TierForms> list = {{kRaw, kRaw, kRaw}};
   if (can(kZstd) && problem.rates.decode_bytes_per_s) {
@@ -66,17 +66,16 @@ class FormSearch {
  public:
   FormSearch(const PlacementProblem& problem, const TierForms& forms)
       : problem_(problem), forms_(forms), rates_(problem.rates) {
-    const bool is_coded = std::ranges::find(forms, StorageForm::kExponent) != forms.end();
-    if (is_coded) {
-      // There is one rate: that of the slower, where blocks have to be expanded otherwise as well.
-      const bool expands_raw = std::ranges::any_of(
-          problem.blocks, [](const PlannedBlock& block) { return block.expand_bytes > 0; });
-      const std::uint64_t decoded_bytes_per_s = *problem.exponent_bytes_per_s;
-      rates_.expand_bytes_per_s =
-          expands_raw ? std::min(rates_.expand_bytes_per_s.value_or(decoded_bytes_per_s),
-                                 decoded_bytes_per_s)
-                      : decoded_bytes_per_s;
+    // With the rate that blocks would have if some were in each tier, which is the slowest.
+    std::vector<PlannedBlock> everywhere;
+    for (std::size_t index = 0; index < problem.blocks.size(); ++index) {
+      for (const Tier tier : kBlockTiers) {
+        if (is_allowed(index, tier)) {
+          everywhere.push_back(in_tier(problem, index, tier, forms[tier_index(tier)]));
+        }
+      }
     }
+    rates_.expand_bytes_per_s = expansion_bytes_per_s(everywhere, expand_rates());
     build();
   }
 
@@ -101,17 +100,24 @@ class FormSearch {
       disk_count += tier == Tier::kDisk ? 1U : 0U;
     }
     // As many slots as disk blocks: the lookahead is only limited by them.
-    std::uint64_t lookahead = less(result.host_slot_count, 1);
+    std::uint64_t lookahead = left_of(result.host_slot_count, 1);
     if (result.host_slot_count == disk_count) {
       lookahead = problem_.lookahead_blocks.value_or(std::max(lookahead, kLookaheadBlocks));
     }
     Placement placement =
         equip_blocks(problem_, std::move(blocks), lookahead, result.device_slot_count);
     placement.rates = rates_;
+    placement.rates.expand_bytes_per_s = expansion_bytes_per_s(placement.blocks, expand_rates());
     return placement;
   }
 
  private:
+  [[nodiscard]] ExpandRates expand_rates() const {
+    return {.fp8_bytes_per_s = problem_.rates.expand_bytes_per_s,
+            .exponent_bytes_per_s = problem_.exponent_bytes_per_s,
+            .zstd_bytes_per_s = {}};
+  }
+
   void build() {
     const bool has_vram = problem_.vram_budget_bytes > 0;
     search_.has_link = has_vram;
@@ -134,9 +140,9 @@ class FormSearch {
     const std::uint64_t device_bytes = problem_.base_bytes + expansion_bytes;
     can_hold_base_ =
         device_bytes <= (has_vram ? problem_.vram_budget_bytes : problem_.ram_budget_bytes);
-    search_.vram_bytes = less(problem_.vram_budget_bytes, device_bytes);
+    search_.vram_bytes = left_of(problem_.vram_budget_bytes, device_bytes);
     search_.ram_bytes =
-        has_vram ? problem_.ram_budget_bytes : less(problem_.ram_budget_bytes, device_bytes);
+        has_vram ? problem_.ram_budget_bytes : left_of(problem_.ram_budget_bytes, device_bytes);
     search_.resident_count = problem_.resident_count;
     if (problem_.lookahead_blocks) {
       search_.host_slot_counts = {1 + *problem_.lookahead_blocks};
@@ -176,20 +182,6 @@ bool is_worth_searching(const PlacementProblem& problem, const Placement& simple
 
 }  // namespace
 
-std::optional<std::uint64_t> coded_size_bytes(const PlannedBlock& block,
-                                              const BlockContent& content, StorageForm form) {
-  const auto saved = [](std::uint64_t bytes, std::uint64_t per_mille) {
-    return bytes - bytes / 1000 * per_mille - bytes % 1000 * per_mille / 1000;
-  };
-  if (form == StorageForm::kExponent && content.bf16_bytes > 0) {
-    return block.extent_bytes - saved(content.bf16_bytes, kExponentPerMille);
-  }
-  if (form == StorageForm::kZstd && content.fp8_bytes > 0) {
-    return block.extent_bytes - saved(content.fp8_bytes, kZstdPerMille);
-  }
-  return std::nullopt;
-}
-
 std::optional<Placement> place_by_cost(const PlacementProblem& problem,
                                        const std::vector<Placement>& others) {
   if (others.empty() || !is_worth_searching(problem, others.front())) {
@@ -203,7 +195,7 @@ std::optional<Placement> place_by_cost(const PlacementProblem& problem,
     const std::optional<SearchResult> result =
         search.can_hold_base() ? search.run(others, problem.search_passes_max / list.size())
                                : std::nullopt;
-    if (result && (!best || result->pass_s < best_pass_s)) {
+    if (result && (!best || result->pass_s < best_pass_s * (1 - kTiePart))) {
       best = search.equip(*result);
       best_pass_s = result->pass_s;
     }

@@ -16,9 +16,4 @@ namespace trash_panda::plan {
 [[nodiscard]] std::optional<Placement> place_by_cost(const PlacementProblem& problem,
                                                      const std::vector<Placement>& others);
 
-/// Estimated size of a block's extent in a form; nothing when the form is not for it.
-[[nodiscard]] std::optional<std::uint64_t> coded_size_bytes(const PlannedBlock& block,
-                                                            const BlockContent& content,
-                                                            StorageForm form);
-
 }  // namespace trash_panda::plan

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "left_of.h"
 #include "spread_order.h"
 
 namespace trash_panda::plan {
@@ -54,9 +55,6 @@ std::vector<TierIndexes> filled_placements(const SearchProblem& problem) {
       }
     }
   }
-  const auto less = [](std::uint64_t from, std::uint64_t amount) {
-    return from > amount ? from - amount : 0;
-  };
   const std::vector<std::size_t> spread = spread_order(count);
   std::vector<std::size_t> falling(spread);
   std::ranges::stable_sort(falling, std::ranges::greater(), [&problem](std::size_t index) {
@@ -70,12 +68,12 @@ std::vector<TierIndexes> filled_placements(const SearchProblem& problem) {
     for (const std::uint64_t slot_part : {1U, 0U}) {
       TierIndexes tiers = slowest;
       fill_tier(problem, order, Tier::kGpu,
-                less(problem.vram_bytes,
-                     slot_part * problem.device_slot_counts.back() * device_slot_bytes),
+                left_of(problem.vram_bytes,
+                        slot_part * problem.device_slot_counts.back() * device_slot_bytes),
                 tiers);
       fill_tier(
           problem, order, Tier::kRam,
-          less(problem.ram_bytes, slot_part * problem.host_slot_counts.back() * host_slot_bytes),
+          left_of(problem.ram_bytes, slot_part * problem.host_slot_counts.back() * host_slot_bytes),
           tiers);
       placements.push_back(std::move(tiers));
     }

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <span>
 
-#include "steady_state.h"
-
 namespace trash_panda::plan {
 namespace {
 
@@ -25,24 +23,48 @@ std::optional<std::size_t> most_slots(std::span<const std::size_t> counts, std::
 
 }  // namespace
 
-std::optional<PlacementJudge::Totals> PlacementJudge::add_up(const TierIndexes& tiers) const {
-  Totals totals;
+void PlacementTotals::add(const TierChoice& choice, std::size_t tier) {
+  const bool is_gpu = tier == tier_index(Tier::kGpu);
+  times.add(choice.cost);
+  (is_gpu ? vram_bytes : ram_bytes) += choice.memory_bytes;
+  host_slot_bytes = std::max(host_slot_bytes, choice.host_slot_bytes);
+  device_slot_bytes = std::max(device_slot_bytes, choice.device_slot_bytes);
+  host_slot_users += choice.host_slot_bytes > 0 ? 1U : 0U;
+  device_slot_users += choice.device_slot_bytes > 0 ? 1U : 0U;
+  resident_count += is_gpu ? 1U : 0U;
+}
+
+void PlacementTotals::subtract(const TierChoice& choice, std::size_t tier) {
+  const bool is_gpu = tier == tier_index(Tier::kGpu);
+  times.subtract(choice.cost);
+  (is_gpu ? vram_bytes : ram_bytes) -= choice.memory_bytes;
+  host_slot_users -= choice.host_slot_bytes > 0 ? 1U : 0U;
+  device_slot_users -= choice.device_slot_bytes > 0 ? 1U : 0U;
+  resident_count -= is_gpu ? 1U : 0U;
+}
+
+std::optional<SlotCounts> most_slots(const SearchProblem& problem, const PlacementTotals& totals) {
+  if (totals.vram_bytes > problem.vram_bytes || totals.ram_bytes > problem.ram_bytes) {
+    return std::nullopt;
+  }
+  const std::optional<std::size_t> host =
+      most_slots(problem.host_slot_counts, totals.host_slot_users, totals.host_slot_bytes,
+                 problem.ram_bytes - totals.ram_bytes);
+  const std::optional<std::size_t> device =
+      most_slots(problem.device_slot_counts, totals.device_slot_users, totals.device_slot_bytes,
+                 problem.vram_bytes - totals.vram_bytes);
+  return host && device ? std::optional(SlotCounts{.host = *host, .device = *device})
+                        : std::nullopt;
+}
+
+std::optional<PlacementTotals> PlacementJudge::add_up(const TierIndexes& tiers) const {
+  PlacementTotals totals;
   for (std::size_t index = 0; index < tiers.size(); ++index) {
     const TierChoice& choice = problem_.blocks[index].choices[tiers[index]];
     if (!choice.is_allowed) {
       return std::nullopt;
     }
-    totals.times.busy_s[0] += choice.cost.read_s;
-    totals.times.busy_s[1] += choice.cost.decode_s;
-    totals.times.busy_s[2] += choice.cost.copy_s;
-    totals.times.busy_s[3] += choice.cost.compute_s;
-    (tiers[index] == tier_index(Tier::kGpu) ? totals.vram_bytes : totals.ram_bytes) +=
-        choice.memory_bytes;
-    totals.host_slot_bytes = std::max(totals.host_slot_bytes, choice.host_slot_bytes);
-    totals.device_slot_bytes = std::max(totals.device_slot_bytes, choice.device_slot_bytes);
-    totals.host_slot_users += choice.host_slot_bytes > 0 ? 1U : 0U;
-    totals.device_slot_users += choice.device_slot_bytes > 0 ? 1U : 0U;
-    totals.resident_count += tiers[index] == tier_index(Tier::kGpu) ? 1U : 0U;
+    totals.add(choice, tiers[index]);
   }
   if (problem_.resident_count && totals.resident_count != *problem_.resident_count) {
     return std::nullopt;
@@ -50,43 +72,57 @@ std::optional<PlacementJudge::Totals> PlacementJudge::add_up(const TierIndexes& 
   return totals;
 }
 
-double PlacementJudge::simulate(const TierIndexes& tiers, const ChannelTimes& times,
-                                std::size_t host_slot_count, std::size_t device_slot_count) {
-  PassState state(std::max<std::size_t>(host_slot_count, 1),
-                  std::max<std::size_t>(device_slot_count, 1), problem_.has_link);
-  return run_to_steady_state(state, times, [&](PassState& running) {
+PassState PlacementJudge::idle_state(const SlotCounts& slots) const {
+  return {std::max<std::size_t>(slots.host, 1), std::max<std::size_t>(slots.device, 1),
+          problem_.has_link};
+}
+
+double PlacementJudge::simulate(PassState& state, const TierIndexes& tiers,
+                                const ChannelTimes& times, double give_up_s) {
+  const auto run_pass = [&](PassState& running) {
     ++played_passes_;
     for (std::size_t index = 0; index < tiers.size(); ++index) {
       running.step(problem_.blocks[index].choices[tiers[index]].cost);
     }
-  });
+  };
+  return steady_state_.run(state, times, run_pass, give_up_s);
 }
 
-bool PlacementJudge::consider(const TierIndexes& tiers) {
+bool PlacementJudge::is_faster_than(double pass_s, const TierIndexes& tiers,
+                                    const ChannelTimes& times, const SlotCounts& slots) {
+  if (best_state_ && slots == best_slots_) {
+    state_ = best_state_;
+  } else {
+    state_ = idle_state(slots);
+  }
+  return simulate(*state_, tiers, times, pass_s) < pass_s;
+}
+
+bool PlacementJudge::consider(const TierIndexes& tiers, double least_gain) {
   ++played_passes_;
-  const std::optional<Totals> totals = add_up(tiers);
-  if (!totals || totals->vram_bytes > problem_.vram_bytes ||
-      totals->ram_bytes > problem_.ram_bytes || !can_improve(totals->times)) {
+  const std::optional<PlacementTotals> totals = add_up(tiers);
+  if (!totals || !is_better(totals->times.bound_s(), totals->times, least_gain)) {
     return false;
   }
-  const std::optional<std::size_t> host_slot_count =
-      most_slots(problem_.host_slot_counts, totals->host_slot_users, totals->host_slot_bytes,
-                 problem_.ram_bytes - totals->ram_bytes);
-  const std::optional<std::size_t> device_slot_count =
-      most_slots(problem_.device_slot_counts, totals->device_slot_users, totals->device_slot_bytes,
-                 problem_.vram_bytes - totals->vram_bytes);
-  if (!host_slot_count || !device_slot_count) {
+  const std::optional<SlotCounts> slots = most_slots(problem_, *totals);
+  if (!slots) {
     return false;
   }
-  const double pass_s = simulate(tiers, totals->times, *host_slot_count, *device_slot_count);
-  if (!is_better(pass_s, totals->times)) {
+  const double limit_s = longest_better_s(totals->times, least_gain);
+  if (best_state_ && !is_faster_than(limit_s, tiers, totals->times, *slots)) {
+    return false;
+  }
+  PassState state = idle_state(*slots);
+  const double pass_s =
+      simulate(state, tiers, totals->times, std::numeric_limits<double>::infinity());
+  if (!is_better(pass_s, totals->times, least_gain)) {
     return false;
   }
   best_ = tiers;
   best_pass_s_ = std::min(pass_s, best_pass_s_);
   best_times_ = totals->times;
-  best_host_slot_count_ = *host_slot_count;
-  best_device_slot_count_ = *device_slot_count;
+  best_slots_ = *slots;
+  best_state_ = std::move(state);
   return true;
 }
 
@@ -98,8 +134,8 @@ std::optional<SearchResult> PlacementJudge::result() const {
   for (const std::uint8_t index : best_) {
     result.tiers.push_back(kBlockTiers[index]);
   }
-  result.host_slot_count = best_host_slot_count_;
-  result.device_slot_count = best_device_slot_count_;
+  result.host_slot_count = best_slots_.host;
+  result.device_slot_count = best_slots_.device;
   result.pass_s = best_pass_s_;
   return result;
 }

@@ -5,20 +5,25 @@
 #include <utility>
 
 #include "filled_placements.h"
+#include "local_search.h"
 #include "placement_judge.h"
 #include "spread_placements.h"
 
 namespace trash_panda::plan {
 namespace {
 
-/// Sizes of blocks that spread placements count apart.
-constexpr std::size_t kSizesMax = 3;
-
 /// Blocks whose passes the limit of a search is in: fewer blocks may play more, shorter passes.
 constexpr std::uint64_t kPassBlocks = 57;
 
-/// What models of few sizes may play of the limit.
-constexpr std::uint64_t kFewSizesFactor = 2;
+/// Steps that shorten the pass by less than this part, of 57 blocks or fewer, are not taken while
+/// the search looks for the best placement: there are many of them.
+constexpr double kSearchedGain = 1e-4;
+
+/// No move and no exchange shortens the pass of what is found by more than this part.
+constexpr double kPromisedGain = 0.002;
+
+/// What making sure of that may play, in limits of a search: mostly a small part is enough.
+constexpr std::uint64_t kPolishFactor = 4;
 
 std::uint64_t placement_count(const SearchProblem& problem) {
   std::uint64_t count = 1;
@@ -81,10 +86,7 @@ class ExactSearch {
       }
       tiers_[index] = static_cast<std::uint8_t>(tier);
       ChannelTimes times = so_far;
-      times.busy_s[0] += choice.cost.read_s;
-      times.busy_s[1] += choice.cost.decode_s;
-      times.busy_s[2] += choice.cost.copy_s;
-      times.busy_s[3] += choice.cost.compute_s;
+      times.add(choice.cost);
       const bool is_gpu = tier == tier_index(Tier::kGpu);
       visit(index + 1, times, vram_bytes + (is_gpu ? choice.memory_bytes : 0),
             ram_bytes + (is_gpu ? 0 : choice.memory_bytes));
@@ -96,55 +98,6 @@ class ExactSearch {
   TierIndexes tiers_;
   std::vector<ChannelTimes> rest_;
 };
-
-/// Whether the numbers of blocks by size, which spread placements go through, say everything.
-bool has_few_sizes(const SearchProblem& problem) {
-  std::vector<std::uint64_t> sizes;
-  for (const SearchBlock& block : problem.blocks) {
-    sizes.push_back(block.choices[tier_index(Tier::kRam)].memory_bytes);
-  }
-  std::ranges::sort(sizes);
-  sizes.erase(std::ranges::unique(sizes).begin(), sizes.end());
-  return sizes.size() <= kSizesMax;
-}
-
-/// Moves one block to another tier, or exchanges the tiers of two, as long as that helps.
-void improve_placement(std::uint64_t passes_max, PlacementJudge& judge) {
-  const std::size_t block_count = judge.best().size();
-  passes_max += judge.played_passes();
-  bool has_improved = block_count > 0;
-  while (has_improved) {
-    has_improved = false;
-    TierIndexes tiers = judge.best();
-    const auto try_tiers = [&] {
-      if (judge.consider(tiers)) {
-        has_improved = true;
-      } else {
-        tiers = judge.best();
-      }
-      return judge.played_passes() <= passes_max;
-    };
-    for (std::size_t index = 0; index < block_count; ++index) {
-      for (std::size_t number = 0; number < kBlockTiers.size(); ++number) {
-        const auto tier = static_cast<std::uint8_t>(number);
-        if (tier != tiers[index]) {
-          tiers[index] = tier;
-          if (!try_tiers()) {
-            return;
-          }
-        }
-      }
-      for (std::size_t other = index + 1; other < block_count; ++other) {
-        if (tiers[index] != tiers[other]) {
-          std::swap(tiers[index], tiers[other]);
-          if (!try_tiers()) {
-            return;
-          }
-        }
-      }
-    }
-  }
-}
 
 }  // namespace
 
@@ -162,27 +115,27 @@ std::optional<SearchResult> search_placement(const SearchProblem& problem, Searc
     }
     judge.consider(tiers);
   }
-  const bool has_sizes_to_improve = !has_few_sizes(problem);
-  // Where placements are improved after, half of the work is for that. Of few sizes they are all
-  // that there is, and mostly reach the bound soon: where they do not, more of them are tried.
-  consider_spread_placements(
-      problem, has_sizes_to_improve ? passes_max / 2 : kFewSizesFactor * passes_max, judge);
-  const bool is_small = placement_count(problem) <= kExactPlacementsMax;
-  if (method == SearchMethod::kAutomatic && is_small) {
+  // Half of the work is for placements that spread blocks evenly, the other for improving what is
+  // found.
+  consider_spread_placements(problem, passes_max / 2, judge);
+  if (method == SearchMethod::kAutomatic && placement_count(problem) <= kExactPlacementsMax) {
     ExactSearch(problem, judge).run();
-  } else if (has_sizes_to_improve) {
-    const std::vector<TierIndexes> starts = filled_placements(problem);
-    const std::uint64_t share = passes_max / 2 / (1 + starts.size());
-    improve_placement(share, judge);
-    for (const TierIndexes& start : starts) {
-      PlacementJudge from_start(problem);
-      from_start.consider(start);
-      improve_placement(share, from_start);
-      if (!from_start.best().empty()) {
-        judge.consider(from_start.best());
-      }
+    return judge.result();
+  }
+  const double searched_gain =
+      kSearchedGain * static_cast<double>(std::max(block_count, kPassBlocks)) / kPassBlocks;
+  const std::vector<TierIndexes> starts = filled_placements(problem);
+  const std::uint64_t share = passes_max / 2 / (1 + starts.size());
+  improve_placement(problem, searched_gain, share, judge);
+  for (const TierIndexes& start : starts) {
+    PlacementJudge from_start(problem);
+    from_start.consider(start);
+    improve_placement(problem, searched_gain, share, from_start);
+    if (!from_start.best().empty()) {
+      judge.consider(from_start.best());
     }
   }
+  improve_placement(problem, kPromisedGain, kPolishFactor * passes_max, judge);
   return judge.result();
 }
 

@@ -52,6 +52,14 @@ std::uint64_t Plan::stored_bytes(Tier tier) const {
   return of_tier_bytes;
 }
 
+std::uint64_t Plan::moved_bytes(Tier tier) const {
+  std::uint64_t total_bytes = 0;
+  for (const PlannedBlock& block : blocks) {
+    total_bytes += block.tier == tier ? block.moved_bytes() : 0;
+  }
+  return total_bytes;
+}
+
 std::uint64_t Plan::extent_bytes(Tier tier) const {
   if (tier == Tier::kBase) {
     return base_bytes;
@@ -86,6 +94,17 @@ std::uint64_t Plan::vram_used_bytes() const {
 
 bool Plan::fits() const {
   return ram_used_bytes() <= ram_budget_bytes && vram_used_bytes() <= vram_budget_bytes;
+}
+
+std::vector<std::string> Plan::groups() const {
+  std::vector<std::string> groups;
+  for (const PlannedBlock& block : blocks) {
+    const std::string prefix = block.name.substr(0, block.name.rfind('.') + 1);
+    if (std::ranges::find(groups, prefix) == groups.end()) {
+      groups.push_back(prefix);
+    }
+  }
+  return groups;
 }
 
 }  // namespace trash_panda::plan

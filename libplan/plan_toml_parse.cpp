@@ -83,10 +83,13 @@ class PlanParser {
         document, "rates",
         std::array{TomlField{"measured_at", &plan.measured_at, kOptional},
                    TomlField{"disk_bytes_per_s", &plan.rates.disk_bytes_per_s, kOptional},
+                   TomlField{"disk_request_bytes", &plan.rates.disk_request_bytes, kOptional},
+                   TomlField{"disk_queue_depth", &plan.rates.disk_queue_depth, kOptional},
                    TomlField{"decode_bytes_per_s", &plan.rates.decode_bytes_per_s, kOptional},
                    TomlField{"expand_bytes_per_s", &plan.rates.expand_bytes_per_s, kOptional},
                    TomlField{"link_bytes_per_s", &plan.rates.link_bytes_per_s, kOptional},
                    TomlField{"compute_source", &plan.compute_source, kOptional}}));
+    plan.rates.forget_zeros();
     return toml_.read_subtable(
         document, "budget",
         std::array{TomlField{"ram_bytes", &plan.ram_budget_bytes},

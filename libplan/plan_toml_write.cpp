@@ -142,6 +142,8 @@ std::string request_text(const PlanRequest& request) {
 
 std::string rates_text(const Plan& plan) {
   std::string text = rate_line("disk_bytes_per_s", plan.rates.disk_bytes_per_s) +
+                     optional_line("disk_request_bytes", plan.rates.disk_request_bytes) +
+                     optional_line("disk_queue_depth", plan.rates.disk_queue_depth) +
                      rate_line("decode_bytes_per_s", plan.rates.decode_bytes_per_s) +
                      rate_line("expand_bytes_per_s", plan.rates.expand_bytes_per_s) +
                      rate_line("link_bytes_per_s", plan.rates.link_bytes_per_s);

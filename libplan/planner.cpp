@@ -141,7 +141,9 @@ Result<void> check_fit(const PlanRequest& request, const Budgets& budgets, Plan&
       hint += request.resident_blocks ? " or fewer --resident-blocks" : "";
       hint += is_assigned_to_gpu ? " or fewer blocks in --assign gpu=" : "";
       return std::unexpected(Error(ErrorCode::kDoesNotFit, "the plan " + vram_shortage(plan))
-                                 .with_hint(hint + " helps"));
+                                 .with_hint(hint + " helps")
+                                 .with_shortage({.needed_bytes = plan.vram_used_bytes(),
+                                                 .budget_bytes = plan.vram_budget_bytes}));
     }
     plan.warnings.push_back("does not fit: " + vram_shortage(plan));
   }
@@ -154,7 +156,9 @@ Result<void> check_fit(const PlanRequest& request, const Budgets& budgets, Plan&
       hint += is_assigned_to_ram ? " or fewer blocks in --assign ram=" : "";
       hint += request.lookahead_blocks ? " or a smaller --lookahead" : "";
       return std::unexpected(Error(ErrorCode::kDoesNotFit, "the plan " + ram_shortage(plan))
-                                 .with_hint(hint + " helps"));
+                                 .with_hint(hint + " helps")
+                                 .with_shortage({.needed_bytes = plan.ram_used_bytes(),
+                                                 .budget_bytes = plan.ram_budget_bytes}));
     }
     plan.warnings.push_back("does not fit: " + ram_shortage(plan));
   }
@@ -256,7 +260,7 @@ Result<Plan> make_plan_within(std::uint64_t search_passes_max, const ModelSummar
                               const Hardware& hardware, const PlanRequest& request) {
   TP_ASSIGN_OR_RETURN(Budgets budgets, derive_budgets(hardware, request));
   TP_RETURN_IF_ERROR(check_request(model, budgets, request));
-  TP_ASSIGN_OR_RETURN(const CostedBlocks costed, cost_blocks(model, hardware, request));
+  TP_ASSIGN_OR_RETURN(const CostedBlocks costed, cost_blocks(model, hardware, request, budgets));
 
   PlacementProblem problem;
   problem.blocks = costed.blocks;

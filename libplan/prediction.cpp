@@ -4,11 +4,37 @@
 #include <cmath>
 #include <string>
 
+#include "coded_size.h"
+
 namespace trash_panda::plan {
+
 double transfer_s(std::uint64_t bytes, const std::optional<std::uint64_t>& bytes_per_s) {
   return bytes_per_s && *bytes_per_s > 0
              ? static_cast<double>(bytes) / static_cast<double>(*bytes_per_s)
              : 0;
+}
+
+std::optional<std::uint64_t> expansion_bytes_per_s(std::span<const PlannedBlock> blocks,
+                                                   const ExpandRates& rates) {
+  bool decodes = false;
+  bool converts = false;
+  for (const PlannedBlock& block : blocks) {
+    decodes |= block.form == StorageForm::kExponent;
+    converts |= block.expand_bytes > decoded_bytes(block);
+  }
+  std::optional<std::uint64_t> slowest;
+  const auto consider = [&slowest](const std::optional<std::uint64_t>& rate) {
+    if (rate && *rate > 0) {
+      slowest = std::min(slowest.value_or(*rate), *rate);
+    }
+  };
+  if (decodes) {
+    consider(rates.exponent_bytes_per_s);
+  }
+  if (converts || !decodes) {
+    consider(rates.fp8_bytes_per_s);
+  }
+  return slowest;
 }
 
 BlockCost block_cost(const PlannedBlock& block, const Rates& rates, bool has_link) {
@@ -31,8 +57,10 @@ BlockCost block_cost(const PlannedBlock& block, const Rates& rates, bool has_lin
 PassModel pass_model(const Plan& plan) {
   PassModel model;
   model.has_link = plan.uses_vram();
-  model.host_slot_count = std::max<std::size_t>(plan.host_slot_count, 1);
-  model.device_slot_count = std::max<std::size_t>(plan.device_slot_count, 1);
+  // More than there are blocks are never used; a file may say anything.
+  const std::size_t slot_count_max = plan.blocks.size() + 1;
+  model.host_slot_count = std::clamp<std::size_t>(plan.host_slot_count, 1, slot_count_max);
+  model.device_slot_count = std::clamp<std::size_t>(plan.device_slot_count, 1, slot_count_max);
   for (const PlannedBlock& block : plan.blocks) {
     model.blocks.push_back(block_cost(block, plan.rates, model.has_link));
   }

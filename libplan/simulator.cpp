@@ -16,7 +16,7 @@ PassState initial_state(const PassModel& model) {
 }
 
 double reach_steady_state(const PassModel& model, const ChannelTimes& channels, PassState& state) {
-  return run_to_steady_state(state, channels, [&model](PassState& running) {
+  return SteadyState().run(state, channels, [&model](PassState& running) {
     for (const BlockCost& cost : model.blocks) {
       running.step(cost);
     }
@@ -46,10 +46,7 @@ Channel ChannelTimes::limiting() const {
 ChannelTimes channel_times(std::span<const BlockCost> blocks) {
   ChannelTimes times;
   for (const BlockCost& cost : blocks) {
-    times.busy_s[static_cast<std::size_t>(Channel::kDisk)] += cost.read_s;
-    times.busy_s[static_cast<std::size_t>(Channel::kDecode)] += cost.decode_s;
-    times.busy_s[static_cast<std::size_t>(Channel::kLink)] += cost.copy_s;
-    times.busy_s[static_cast<std::size_t>(Channel::kCompute)] += cost.compute_s;
+    times.add(cost);
   }
   return times;
 }

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "placement.h"
+
 namespace trash_panda::plan {
 namespace {
 
@@ -37,7 +39,6 @@ struct KindCounts {
 struct CountVector {
   std::array<KindCounts, kSizeKindsMax> kinds = {};
   ChannelTimes least;
-  std::uint32_t resident_total = 0;
 
   /// What is tried first: what can be fastest, then what reads and copies least.
   [[nodiscard]] auto rank() const {
@@ -209,64 +210,34 @@ class SpreadSearch {
       combination_count >>= 2 * kinds.size();
     }
     std::vector<CountVector> list;
-    CountVector counts;
-    Sum fixed;
+    PlacementTotals fixed;
     for (const std::size_t index : fixed_) {
-      const TierChoice& only = problem_.blocks[index].choices[tiers_[index]];
-      fixed.read_s += only.cost.read_s;
-      fixed.copy_s += only.cost.copy_s;
-      fixed.compute_s += only.cost.compute_s;
-      const bool is_gpu = tiers_[index] == tier_index(Tier::kGpu);
-      fixed.host_slot_bytes = std::max(fixed.host_slot_bytes, only.host_slot_bytes);
-      fixed.device_slot_bytes = std::max(fixed.device_slot_bytes, only.device_slot_bytes);
-      fixed.disk_count += only.host_slot_bytes > 0 ? 1U : 0U;
-      fixed.streamed_count += only.device_slot_bytes > 0 ? 1U : 0U;
-      (is_gpu ? fixed.vram_bytes : fixed.ram_bytes) += only.memory_bytes;
-      counts.resident_total += is_gpu ? 1U : 0U;
+      fixed.add(problem_.blocks[index].choices[tiers_[index]], tiers_[index]);
     }
     for (const std::size_t index : free_) {
-      fixed.compute_s += choice(index, Tier::kRam).cost.compute_s;
+      fixed.times.add({.compute_s = choice(index, Tier::kRam).cost.compute_s});
     }
-    list_kind(kinds, sums, 0, stride, fixed, counts, list);
+    list_kind(kinds, sums, 0, stride, fixed, {}, list);
     return list;
   }
 
-  struct Sum {
-    double read_s = 0;
-    double copy_s = 0;
-    double compute_s = 0;
-    std::uint64_t vram_bytes = 0;
-    std::uint64_t ram_bytes = 0;
-    std::uint64_t host_slot_bytes = 0;
-    std::uint64_t device_slot_bytes = 0;
-    std::size_t disk_count = 0;
-    std::size_t streamed_count = 0;
-  };
-
-  /// Whether blocks and the fewest slots can fit at all.
-  [[nodiscard]] bool can_fit(const Sum& sum) const {
-    const std::uint64_t host_slot_count =
-        std::min(problem_.host_slot_counts.back(), sum.disk_count);
-    const std::uint64_t device_slot_count =
-        std::min(problem_.device_slot_counts.back(), sum.streamed_count);
-    return sum.ram_bytes + host_slot_count * sum.host_slot_bytes <= problem_.ram_bytes &&
-           sum.vram_bytes + device_slot_count * sum.device_slot_bytes <= problem_.vram_bytes;
-  }
-
   void list_kind(const std::vector<Kind>& kinds, const std::vector<KindSums>& sums, std::size_t at,
-                 std::uint32_t stride, const Sum& so_far, CountVector counts,
+                 std::uint32_t stride, const PlacementTotals& so_far, CountVector counts,
                  std::vector<CountVector>& list) const {
-    if (!can_fit(so_far) || std::max(so_far.read_s, so_far.copy_s) > judge_.best_pass_s()) {
+    if (!most_slots(problem_, so_far) ||
+        std::max(so_far.times[Channel::kDisk], so_far.times[Channel::kLink]) >
+            judge_.best_pass_s()) {
       return;
     }
     if (at == kinds.size()) {
-      counts.least.busy_s = {so_far.read_s, 0, so_far.copy_s, so_far.compute_s};
+      counts.least = so_far.times;
       if (judge_.can_improve(counts.least) &&
-          (!problem_.resident_count || counts.resident_total == *problem_.resident_count)) {
+          (!problem_.resident_count || so_far.resident_count == *problem_.resident_count)) {
         list.push_back(counts);
       }
       return;
     }
+    TP_ASSERT(at < counts.kinds.size());
     const auto size = static_cast<std::uint32_t>(kinds[at].size());
     // Where numbers are skipped, the largest is among them all the same.
     const auto following = [stride](std::uint32_t number, std::uint32_t max) {
@@ -277,22 +248,23 @@ class SpreadSearch {
       const std::uint32_t streamed = size - resident;
       const std::uint32_t disk_max = std::min(streamed, sums[at].disk_max);
       for (std::uint32_t disk = 0; disk <= disk_max; disk = following(disk, disk_max)) {
-        Sum sum = so_far;
-        sum.read_s += sums[at].read_s[disk];
-        sum.copy_s += sums[at].copy_s[streamed];
+        PlacementTotals sum = so_far;
+        sum.times.add({.read_s = sums[at].read_s[disk], .copy_s = sums[at].copy_s[streamed]});
         sum.vram_bytes += sums[at].vram_bytes[resident];
         sum.ram_bytes += sums[at].ram_bytes[streamed - disk];
-        sum.disk_count += disk;
-        sum.streamed_count += streamed;
+        sum.resident_count += resident;
+        sum.host_slot_users += disk;
         if (disk > 0) {
           sum.host_slot_bytes = std::max(sum.host_slot_bytes, sums[at].host_slot_bytes);
+        }
+        if (sums[at].device_slot_bytes > 0) {
+          sum.device_slot_users += streamed;
         }
         if (streamed > 0) {
           sum.device_slot_bytes = std::max(sum.device_slot_bytes, sums[at].device_slot_bytes);
         }
         CountVector next = counts;
         next.kinds[at] = {.resident = resident, .disk = disk};
-        next.resident_total += resident;
         list_kind(kinds, sums, at + 1, stride, sum, next, list);
       }
     }
@@ -353,9 +325,10 @@ class SpreadSearch {
                                                                         : Tier::kRam;
         tiers_[all[at]] = static_cast<std::uint8_t>(tier_index(tier));
       }
-      for (std::size_t at = 0; is_spread && at < count.disk; ++at) {
-        const std::size_t position = (2 * at + 1) * streamed.size() / (2 * count.disk);
-        tiers_[streamed[position]] = static_cast<std::uint8_t>(tier_index(Tier::kDisk));
+      if (is_spread) {
+        for (const std::size_t position : spread_evenly(count.disk, streamed.size())) {
+          tiers_[streamed[position]] = static_cast<std::uint8_t>(tier_index(Tier::kDisk));
+        }
       }
       judge_.consider(tiers_);
     }

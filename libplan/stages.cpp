@@ -12,6 +12,7 @@
 #include "trash_panda/plan/prediction.h"
 
 #include "budgets.h"
+#include "left_of.h"
 
 namespace trash_panda::plan {
 namespace {
@@ -28,10 +29,6 @@ struct IdleTime {
   double link_s = std::numeric_limits<double>::infinity();
 };
 
-std::uint64_t left_of(std::uint64_t amount, std::uint64_t taken) {
-  return amount > taken ? amount - taken : 0;
-}
-
 /// The request with a budget that leaves what is held alone.
 Result<PlanRequest> request_beside(const Stage& stage, const StageMemory& held) {
   PlanRequest request = stage.request;
@@ -42,7 +39,8 @@ Result<PlanRequest> request_beside(const Stage& stage, const StageMemory& held) 
         Error(ErrorCode::kDoesNotFit,
               fmt::format("earlier stages that stay loaded take {} of {}, all of the budget of {}",
                           format_bytes(held_bytes), what, format_bytes(budget_bytes)))
-            .with_hint("stages without keep = true give their memory back"));
+            .with_hint("stages without keep = true give their memory back")
+            .with_shortage({.needed_bytes = held_bytes, .budget_bytes = budget_bytes}));
   };
   if (held.ram_bytes > 0) {
     if (held.ram_bytes >= budgets.ram.bytes) {

@@ -123,7 +123,7 @@ class CommentScanner {
     const std::string named = "[[]]\n" + std::string(name);
     for (std::size_t index = table_begin_; index < document_.statements.size(); ++index) {
       std::string& place = document_.statements[index].place;
-      place = named + place.substr(table_.size());
+      place.replace(0, table_.size(), named);
     }
     table_ = named;
   }
@@ -161,7 +161,7 @@ std::string user_part(std::string_view comment) {
   for (std::size_t length = amount_length(rest); length > 0; length = amount_length(rest)) {
     rest = trimmed(std::string_view(rest).substr(length));
     if (!rest.empty() && !rest.starts_with('#')) {
-      rest = "# " + rest;
+      rest.insert(0, "# ");
     }
   }
   return rest;

@@ -5,31 +5,39 @@
 
 namespace trash_panda::runtime {
 
-std::shared_ptr<ExtentRead> ExtentRead::start(IoEngine& engine, const File& file, ExtentPlace place,
-                                              std::span<std::byte> target,
-                                              const ChunkCallback& on_chunk) {
+std::shared_ptr<ExtentRead> ExtentRead::start(std::span<const ReadPiece> pieces,
+                                              std::uint64_t chunk_bytes,
+                                              const ChunkCallback& on_chunk,
+                                              const std::function<void()>& on_done) {
   auto read = std::make_shared<ExtentRead>();
   read->times_.queued = std::chrono::steady_clock::now();
   read->times_.done = read->times_.queued;
   // All are counted before the first is queued: chunks come in while others are still queued.
-  read->pending_chunks_ = (target.size() + place.chunk_bytes - 1) / place.chunk_bytes;
-  for (std::uint64_t at = 0; at < target.size(); at += place.chunk_bytes) {
-    const std::span<std::byte> chunk =
-        target.subspan(at, std::min(place.chunk_bytes, target.size() - at));
-    engine.submit({.file = &file,
-                   .offset_bytes = place.offset_bytes + at,
-                   .target = chunk,
-                   .completion = [read, on_chunk, size_bytes = chunk.size()](Result<void> result) {
-                     if (result && on_chunk) {
-                       on_chunk(size_bytes);
-                     }
-                     read->finish_chunk(std::move(result));
-                   }});
+  for (const ReadPiece& piece : pieces) {
+    read->pending_chunks_ += (piece.target.size() + chunk_bytes - 1) / chunk_bytes;
+  }
+  for (const ReadPiece& piece : pieces) {
+    for (std::uint64_t at = 0; at < piece.target.size(); at += chunk_bytes) {
+      const std::span<std::byte> chunk =
+          piece.target.subspan(at, std::min(chunk_bytes, piece.target.size() - at));
+      piece.engine->submit(
+          {.file = piece.file,
+           .offset_bytes = piece.offset_bytes + at,
+           .target = chunk,
+           .completion = [read, on_chunk, on_done, size_bytes = chunk.size()](Result<void> result) {
+             if (result && on_chunk) {
+               on_chunk(size_bytes);
+             }
+             if (read->finish_chunk(std::move(result)) && on_done) {
+               on_done();
+             }
+           }});
+    }
   }
   return read;
 }
 
-void ExtentRead::finish_chunk(Result<void> result) {
+bool ExtentRead::finish_chunk(Result<void> result) {
   const std::lock_guard lock(mutex_);
   if (!result && !first_error_) {
     first_error_ = std::move(result).error();
@@ -39,6 +47,7 @@ void ExtentRead::finish_chunk(Result<void> result) {
     times_.done = std::chrono::steady_clock::now();
     done_.notify_all();
   }
+  return pending_chunks_ == 0;
 }
 
 Result<void> ExtentRead::wait() const {

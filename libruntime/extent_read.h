@@ -16,13 +16,15 @@
 
 namespace trash_panda::runtime {
 
-/// Where an extent lies, and how it is cut.
-struct ExtentPlace {
-  std::uint64_t offset_bytes;  ///< From the start of the file.
-  std::uint64_t chunk_bytes;   ///< Of one read; the last may be shorter.
+/// One run of bytes to read.
+struct ReadPiece {
+  IoEngine* engine;
+  const File* file;             ///< Open until wait() has returned.
+  std::uint64_t offset_bytes;   ///< From the start of the file.
+  std::span<std::byte> target;  ///< Left alone until wait() has returned.
 };
 
-/// One extent on its way into memory, read in chunks by an IoEngine.
+/// One extent on its way into memory, read in chunks by one IoEngine or several.
 ///
 /// Thread-safe. The engine keeps it alive until the last chunk has come in.
 class ExtentRead {
@@ -32,12 +34,13 @@ class ExtentRead {
 
   /// Queues the reads and returns at once.
   ///
-  /// @param file          Open until wait() has returned.
-  /// @param target        Memory that is left alone until wait() has returned.
-  /// @param on_chunk      May be empty.
-  static std::shared_ptr<ExtentRead> start(IoEngine& engine, const File& file, ExtentPlace place,
-                                           std::span<std::byte> target,
-                                           const ChunkCallback& on_chunk);
+  /// @param chunk_bytes  Of one read; the last of a piece may be shorter.
+  /// @param on_chunk     May be empty.
+  /// @param on_done      Called when wait() would return at once, from a thread of the engine; may
+  ///                     be empty.
+  static std::shared_ptr<ExtentRead> start(std::span<const ReadPiece> pieces,
+                                           std::uint64_t chunk_bytes, const ChunkCallback& on_chunk,
+                                           const std::function<void()>& on_done = {});
 
   /// Waits until no chunk is in flight any more, and says how it went: the first error, if any.
   [[nodiscard]] Result<void> wait() const;
@@ -51,7 +54,8 @@ class ExtentRead {
   [[nodiscard]] bool is_done() const;
 
  private:
-  void finish_chunk(Result<void> result);
+  /// @return Whether it was the last.
+  bool finish_chunk(Result<void> result);
 
   mutable std::mutex mutex_;
   mutable std::condition_variable done_;

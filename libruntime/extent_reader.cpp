@@ -74,12 +74,19 @@ Result<void> ExtentReader::make_engines(const ExtentReaderOptions& options) {
   return {};
 }
 
-std::shared_ptr<ExtentRead> ExtentReader::start(const format::PackedExtent& extent,
+std::shared_ptr<ExtentRead> ExtentReader::start(std::span<const ExtentPiece> pieces,
                                                 std::span<std::byte> target,
-                                                const ExtentRead::ChunkCallback& on_chunk) {
-  return ExtentRead::start(
-      *engines_[shards_->drive(extent.shard_index)], shards_->file(extent.shard_index),
-      {.offset_bytes = extent.offset_bytes, .chunk_bytes = request_bytes_}, target, on_chunk);
+                                                const ExtentRead::ChunkCallback& on_chunk,
+                                                const std::function<void()>& on_done) {
+  std::vector<ReadPiece> reads;
+  reads.reserve(pieces.size());
+  for (const ExtentPiece& piece : pieces) {
+    reads.push_back({.engine = engines_[shards_->drive(piece.file_index)].get(),
+                     .file = &shards_->file(piece.file_index),
+                     .offset_bytes = piece.offset_bytes,
+                     .target = target.subspan(piece.target_offset_bytes, piece.size_bytes)});
+  }
+  return ExtentRead::start(reads, request_bytes_, on_chunk, on_done);
 }
 
 }  // namespace trash_panda::runtime

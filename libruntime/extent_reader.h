@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 #include "trash_panda/format/manifest.h"
 #include "trash_panda/runtime/io_engine.h"
 
+#include "extent_piece.h"
 #include "extent_read.h"
 #include "shard_files.h"
 
@@ -41,10 +43,13 @@ class ExtentReader {
 
   /// Queues the reads of an extent and returns at once.
   ///
+  /// @param pieces    Where its bytes are.
   /// @param target    As long as the extent; left alone until the read is done.
-  /// @param on_chunk  May be empty.
-  std::shared_ptr<ExtentRead> start(const format::PackedExtent& extent, std::span<std::byte> target,
-                                    const ExtentRead::ChunkCallback& on_chunk);
+  /// @param on_chunk  May be empty, as may `on_done`. @see ExtentRead::start()
+  std::shared_ptr<ExtentRead> start(std::span<const ExtentPiece> pieces,
+                                    std::span<std::byte> target,
+                                    const ExtentRead::ChunkCallback& on_chunk,
+                                    const std::function<void()>& on_done);
   /// Engines in force: "io_uring x4", or "io_uring x4 for each of 2 drives".
   [[nodiscard]] const std::string& description() const { return description_; }
 

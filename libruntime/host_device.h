@@ -1,29 +1,32 @@
 #pragma once
 
-#include <cstddef>
-#include <span>
-#include <vector>
-
-#include "trash_panda/base/error.h"
-#include "trash_panda/runtime/streamer.h"
-
-#include "tensor_layout.h"
+#include "device.h"
 
 namespace trash_panda::runtime {
 
 /// The CPU as the device that computes: an extent's tensors are used where they were read, and
-/// those that are coded or change their dtype are made in a compute buffer beside it.
-class HostDevice {
+/// those that are coded or change their dtype are made in a compute buffer beside it. Everything is
+/// done when the call returns, so every event has passed.
+class HostDevice : public Device {
  public:
-  /// Makes the tensors of an extent.
-  ///
-  /// @param stored   The extent's bytes; tensors in place point into it.
-  /// @param compute  At least layout.compute_bytes, on a multiple of format::kTensorAlignment.
-  /// @return Views in the order of the layout, valid as long as both memories are left alone.
-  /// @retval kCorrupt  The code of a tensor is damaged.
-  [[nodiscard]] static Result<std::vector<TensorView>> place(const TensorLayout& layout,
-                                                             std::span<std::byte> stored,
-                                                             std::span<std::byte> compute);
+  [[nodiscard]] std::string description() const override { return "CPU"; }
+  [[nodiscard]] bool is_host() const override { return true; }
+  [[nodiscard]] PinLedger* pins() override { return nullptr; }
+  Result<DeviceMemory> allocate(std::uint64_t size_bytes) override;
+  Result<DeviceEvent> make_event() override { return DeviceEvent(); }
+  [[nodiscard]] StreamHandle copy_stream() const override { return 0; }
+  Result<void> copy(std::span<std::byte> target, std::span<const std::byte> source) override;
+  Result<void> record(const DeviceEvent&, StreamHandle) override { return {}; }
+  Result<void> wait(StreamHandle, const DeviceEvent&) override { return {}; }
+  [[nodiscard]] Result<bool> has_passed(const DeviceEvent&) override { return true; }
+  Result<void> synchronize(const DeviceEvent&) override { return {}; }
+  Result<void> synchronize(StreamHandle) override { return {}; }
+  [[nodiscard]] Result<std::vector<TensorView>> place(const TensorLayout& layout,
+                                                      std::span<std::byte> stored,
+                                                      std::span<std::byte> compute,
+                                                      StreamHandle stream) override;
+  Result<void> pin(std::span<std::byte>) override { return {}; }
+  Result<void> unpin(std::span<std::byte>) override { return {}; }
 };
 
 }  // namespace trash_panda::runtime

@@ -59,18 +59,19 @@ std::string system_memory() {
 }
 
 Error does_not_fit(MemoryUse use, std::string_view owner, std::uint64_t size_bytes,
-                   const std::string& left) {
+                   const std::string& left, Shortage shortage) {
   return Error(ErrorCode::kDoesNotFit,
                fmt::format("{} of {} take {}, but {}", use_name(use), printable(owner),
                            format_bytes(size_bytes), left))
-      .with_hint("less lookahead or a plan with a smaller RAM tier (--max-ram) takes less");
+      .with_hint("less lookahead or a plan with a smaller RAM tier (--max-ram) takes less")
+      .with_shortage(shortage);
 }
 
 }  // namespace
 
 std::shared_ptr<MemoryLedger> MemoryLedger::of_process() {
-  static const auto ledger = std::make_shared<MemoryLedger>(machine_limit());
-  return ledger;
+  static const auto kLedger = std::make_shared<MemoryLedger>(machine_limit());
+  return kLedger;
 }
 
 std::uint64_t MemoryLedger::booked_bytes() const {
@@ -97,8 +98,12 @@ std::string MemoryLedger::snapshot() const {
 }
 
 MemoryAccount::MemoryAccount(std::shared_ptr<MemoryLedger> ledger, std::string owner,
-                             std::optional<std::uint64_t> size_bytes_max)
-    : ledger_(std::move(ledger)), owner_(std::move(owner)), size_bytes_max_(size_bytes_max) {
+                             std::optional<std::uint64_t> size_bytes_max,
+                             std::shared_ptr<MemoryGroup> group)
+    : ledger_(std::move(ledger)),
+      owner_(std::move(owner)),
+      size_bytes_max_(size_bytes_max),
+      group_(std::move(group)) {
   const std::lock_guard lock(ledger_->mutex_);
   ledger_->accounts_.push_back(this);
 }
@@ -123,25 +128,84 @@ Result<BookedBuffer> MemoryAccount::take(MemoryUse use, std::uint64_t size_bytes
   return BookedBuffer(shared_from_this(), use, *std::move(memory));
 }
 
+Result<BookedBuffer> MemoryAccount::take_from_resting(MemoryUse use, std::uint64_t size_bytes) {
+  Result<BookedBuffer> taken = take(use, size_bytes);
+  while (!taken && taken.error().code() == ErrorCode::kDoesNotFit && taken.error().shortage()) {
+    const Shortage shortage = *taken.error().shortage();
+    if (!reclaim_from_others(shortage.needed_bytes -
+                             std::min(shortage.needed_bytes, shortage.budget_bytes))) {
+      return taken;
+    }
+    taken = take(use, size_bytes);
+  }
+  return taken;
+}
+
+/// @return Whether anything was given back.
+bool MemoryAccount::reclaim_from_others(std::uint64_t wanted_bytes) {
+  std::vector<std::pair<std::uint64_t, std::function<std::uint64_t(std::uint64_t)>>> others;
+  {
+    const std::lock_guard lock(ledger_->mutex_);
+    for (const MemoryAccount* account : ledger_->accounts_) {
+      // What is short may be the group's limit: who is not in it could not help.
+      if (account != this && account->reclaim_ && account->group_ == group_) {
+        others.emplace_back(account->last_use_, account->reclaim_);
+      }
+    }
+  }
+  std::ranges::sort(others, {}, [](const auto& other) { return other.first; });
+  return std::ranges::any_of(
+      others, [wanted_bytes](const auto& other) { return other.second(wanted_bytes) > 0; });
+}
+
+void MemoryAccount::offer(std::function<std::uint64_t(std::uint64_t)> reclaim) {
+  const std::lock_guard lock(ledger_->mutex_);
+  reclaim_ = std::move(reclaim);
+}
+
+void MemoryAccount::stop_offering() {
+  offer(nullptr);
+}
+
+void MemoryAccount::note_use() {
+  const std::lock_guard lock(ledger_->mutex_);
+  last_use_ = ++ledger_->use_count_;
+}
+
 Result<void> MemoryAccount::book(MemoryUse use, std::uint64_t size_bytes) {
   const std::lock_guard lock(ledger_->mutex_);
   if (size_bytes_max_ && size_bytes > *size_bytes_max_ - std::min(*size_bytes_max_, now_bytes_)) {
     return std::unexpected(
         does_not_fit(use, owner_, size_bytes,
                      fmt::format("{} of its limit of {} are taken", format_bytes(now_bytes_),
-                                 format_bytes(*size_bytes_max_))));
+                                 format_bytes(*size_bytes_max_)),
+                     {.needed_bytes = now_bytes_ + size_bytes, .budget_bytes = *size_bytes_max_}));
+  }
+  if (group_ != nullptr &&
+      size_bytes > group_->limit_bytes_ -
+                       std::min<std::uint64_t>(group_->limit_bytes_, group_->now_bytes_)) {
+    return std::unexpected(does_not_fit(
+        use, owner_, size_bytes,
+        fmt::format("weights already take {} of {} ({})", format_bytes(group_->now_bytes_),
+                    format_bytes(group_->limit_bytes_), group_->name_),
+        {.needed_bytes = group_->now_bytes_ + size_bytes, .budget_bytes = group_->limit_bytes_}));
   }
   const MemoryLimit& limit = ledger_->limit_;
   if (size_bytes > limit.size_bytes - std::min(limit.size_bytes, ledger_->booked_bytes_)) {
     return std::unexpected(does_not_fit(
         use, owner_, size_bytes,
         fmt::format("weights already take {} of {} ({})", format_bytes(ledger_->booked_bytes_),
-                    format_bytes(limit.size_bytes), limit.name)));
+                    format_bytes(limit.size_bytes), limit.name),
+        {.needed_bytes = ledger_->booked_bytes_ + size_bytes, .budget_bytes = limit.size_bytes}));
   }
   ledger_->booked_bytes_ += size_bytes;
   bytes_by_use_.at(static_cast<std::size_t>(use)) += size_bytes;
   now_bytes_ += size_bytes;
   max_bytes_ = std::max(max_bytes_, now_bytes_);
+  if (group_ != nullptr) {
+    group_->now_bytes_ += size_bytes;
+    group_->max_bytes_ = std::max<std::uint64_t>(group_->max_bytes_, group_->now_bytes_);
+  }
   return {};
 }
 
@@ -151,6 +215,9 @@ void MemoryAccount::give_back(MemoryUse use, std::uint64_t size_bytes) {
   ledger_->booked_bytes_ -= size_bytes;
   bytes_by_use_.at(static_cast<std::size_t>(use)) -= size_bytes;
   now_bytes_ -= size_bytes;
+  if (group_ != nullptr) {
+    group_->now_bytes_ -= size_bytes;
+  }
 }
 
 std::uint64_t MemoryAccount::now_bytes() const {
@@ -179,6 +246,13 @@ BookedBuffer::~BookedBuffer() {
     memory_ = AlignedBuffer();  // Given back before the books say so.
     account_->give_back(use_, size_bytes);
   }
+}
+
+void keep_for_good(BookedBuffer memory) {
+  static std::mutex mutex;
+  static std::vector<BookedBuffer> kept;
+  const std::lock_guard lock(mutex);
+  kept.push_back(std::move(memory));
 }
 
 }  // namespace trash_panda::runtime

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,6 +13,7 @@
 
 #include "trash_panda/base/aligned_buffer.h"
 #include "trash_panda/base/error.h"
+#include "trash_panda/runtime/memory_group.h"
 
 namespace trash_panda::runtime {
 
@@ -47,6 +49,7 @@ class MemoryLedger {
   mutable std::mutex mutex_;
   const MemoryLimit limit_;
   std::uint64_t booked_bytes_ = 0;
+  std::uint64_t use_count_ = 0;
   std::vector<const MemoryAccount*> accounts_;
 };
 
@@ -73,13 +76,18 @@ class BookedBuffer {
   AlignedBuffer memory_;
 };
 
+/// Keeps memory as long as the process: what a driver still holds pinned must not be freed.
+void keep_for_good(BookedBuffer memory);
+
 /// One model's part of a ledger.
 class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
  public:
   /// @param owner           For messages: the pack.
   /// @param size_bytes_max  Of this model; nothing: only the ledger's limit counts.
+  /// @param group           What others share with it, all accounts of one ledger; null: nothing.
   MemoryAccount(std::shared_ptr<MemoryLedger> ledger, std::string owner,
-                std::optional<std::uint64_t> size_bytes_max);
+                std::optional<std::uint64_t> size_bytes_max,
+                std::shared_ptr<MemoryGroup> group = nullptr);
   MemoryAccount(const MemoryAccount&) = delete;
   MemoryAccount& operator=(const MemoryAccount&) = delete;
   /// All its buffers have ended, as they share it.
@@ -91,6 +99,19 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
   /// @retval kDoesNotFit  A limit would be passed; the message has the numbers.
   /// @retval kFailed      The system refused the memory.
   Result<BookedBuffer> take(MemoryUse use, std::uint64_t size_bytes);
+  /// The same, but before it fails for want of memory, models that rest are asked to give some
+  /// back: the one that has rested longest first, and only as many as it takes. For what is
+  /// computed with now; what is read ahead waits.
+  Result<BookedBuffer> take_from_resting(MemoryUse use, std::uint64_t size_bytes);
+  /// Says how this model gives memory back while it rests.
+  ///
+  /// @param reclaim  Given the bytes wanted, gives back at least as much, or what it has, and
+  ///                 returns how much; 0 while the model does not rest. Called by any thread, and
+  ///                 possibly after stop_offering() has returned.
+  void offer(std::function<std::uint64_t(std::uint64_t)> reclaim);
+  void stop_offering();
+  /// Says that the model is used now.
+  void note_use();
   [[nodiscard]] std::uint64_t now_bytes() const;
   /// The most that was ever booked.
   [[nodiscard]] std::uint64_t max_bytes() const;
@@ -101,14 +122,18 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
 
   Result<void> book(MemoryUse use, std::uint64_t size_bytes);
   void give_back(MemoryUse use, std::uint64_t size_bytes);
+  [[nodiscard]] bool reclaim_from_others(std::uint64_t wanted_bytes);
 
   const std::shared_ptr<MemoryLedger> ledger_;
   const std::string owner_;
   const std::optional<std::uint64_t> size_bytes_max_;
+  const std::shared_ptr<MemoryGroup> group_;
   // Guarded by the ledger's mutex.
   std::array<std::uint64_t, kMemoryUseCount> bytes_by_use_ = {};
   std::uint64_t now_bytes_ = 0;
   std::uint64_t max_bytes_ = 0;
+  std::uint64_t last_use_ = 0;  ///< By the ledger's count of uses.
+  std::function<std::uint64_t(std::uint64_t)> reclaim_;
 };
 
 }  // namespace trash_panda::runtime

@@ -32,6 +32,8 @@ std::string_view kind_name(SpanKind kind) {
       return "read";
     case SpanKind::kWait:
       return "wait";
+    case SpanKind::kDecode:
+      return "decode";
     case SpanKind::kExpand:
       return "expand";
     case SpanKind::kCompute:

@@ -18,8 +18,9 @@ namespace trash_panda::runtime {
 /// What streaming spends time on.
 enum class SpanKind {
   kRead,     ///< An extent on its way from the drive.
-  kWait,     ///< The caller, for a read.
-  kExpand,   ///< Checking and expanding, on the caller's thread.
+  kWait,     ///< The caller, for a read, or for tensors that are made ahead.
+  kDecode,   ///< Making tensors some of which are coded: beside the block before, or in the caller.
+  kExpand,   ///< Checking, and making tensors that are not.
   kCompute,  ///< The caller, while it holds the block.
 };
 
@@ -31,7 +32,7 @@ struct RunSpan {
   std::string_view block;
   RunClock::time_point begin;
   RunClock::time_point end;
-  std::uint64_t size_bytes = 0;  ///< Read, or made by expansion.
+  std::uint64_t size_bytes = 0;  ///< Read, or made.
 };
 
 struct RunPass {

@@ -24,6 +24,14 @@ class ShardFiles {
   static Result<ShardFiles> open(const std::filesystem::path& pack,
                                  const format::Manifest& manifest, const Logger& log);
 
+  /// Opens the files of a checkpoint, whose headers were read already. Every second one is read
+  /// through the page cache, whatever the filesystem.
+  ///
+  /// @param page_bytes  What all reads of the others are a multiple of.
+  /// @retval kMissing  One is gone.
+  static Result<ShardFiles> open_checkpoint(const std::vector<std::filesystem::path>& files,
+                                            std::uint64_t page_bytes, const Logger& log);
+
   /// Same indexes as Manifest::shards. The address is stable for the life of this object, moves
   /// included.
   [[nodiscard]] const File& file(std::size_t shard_index) const { return files_[shard_index]; }
@@ -35,6 +43,8 @@ class ShardFiles {
   [[nodiscard]] const std::string& description() const { return description_; }
 
  private:
+  class Opener;
+
   std::vector<File> files_;
   std::vector<std::size_t> drives_;  ///< By shard.
   std::size_t drive_count_ = 0;

@@ -1,11 +1,10 @@
 #include "stream_core.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include <fmt/format.h>
-
-#include "host_device.h"
 
 namespace trash_panda::runtime {
 
@@ -18,6 +17,12 @@ using format::Tier;
 const format::PackedExtent& StreamCore::extent(std::size_t block_index) const {
   TP_ASSERT(block_index < blocks_.size());
   return *blocks_[block_index].extent;
+}
+
+bool StreamCore::is_resident(std::size_t block_index) const {
+  TP_ASSERT(block_index < blocks_.size());
+  const Block& block = blocks_[block_index];
+  return block.tier == Tier::kRam && block.layout.compute_bytes == 0 && !on_device_;
 }
 
 const std::vector<TensorView>& StreamCore::tensors(std::size_t block_index) const {
@@ -37,12 +42,58 @@ std::span<std::byte> StreamCore::stored_bytes(const Block& block) const {
 
 void StreamCore::start_read(Block& block) {
   block.is_used = false;
+  block.is_dropped = false;
   block.read = read_extent(*block.extent, stored_bytes(block),
-                           block.tier == Tier::kRam ? read_ram_bytes_ : read_disk_bytes_);
+                           block.tier == Tier::kDisk ? read_disk_bytes_ : read_ram_bytes_);
 }
 
-/// Gives up what was read of a block. No read of it is in flight.
+/// Gives a block of the RAM tier memory, where it has none.
+Result<void> StreamCore::take_home(Block& block, HomeFor reason) const {
+  const std::uint64_t size_bytes = block.extent->stored_bytes;
+  if (block.home.empty() && size_bytes > 0) {
+    TP_ASSIGN_OR_RETURN(block.own_home,
+                        reason == HomeFor::kUse
+                            ? account_->take_from_resting(MemoryUse::kRamTier, size_bytes)
+                            : account_->take(MemoryUse::kRamTier, size_bytes));
+    block.home = block.own_home.span().first(size_bytes);
+  }
+  return {};
+}
+
+/// Gives back the memory of a block of the RAM tier that nobody holds; it is read again when it is
+/// asked for.
+///
+/// @return Bytes given back; 0 where it has none of its own, or is being read.
+std::uint64_t StreamCore::give_up_home(Block& block) {
+  const std::uint64_t size_bytes = block.own_home.size_bytes();
+  if (size_bytes == 0 || block.lease_count > 0 || (block.read && !block.read->is_done())) {
+    return 0;
+  }
+  forget(block);
+  block.home = {};
+  block.own_home = BookedBuffer();
+  block.is_dropped = true;
+  return size_bytes;
+}
+
+/// Gives memory to another model, if this one rests: blocks that are needed last go first.
+std::uint64_t StreamCore::reclaim(std::uint64_t wanted_bytes) {
+  // Whoever asks has a lock of its own: two models must not wait for each other.
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  const auto is_held = [](const Block& block) { return block.lease_count > 0; };
+  if (!lock || is_pass_open_ || std::ranges::any_of(blocks_, is_held)) {
+    return 0;
+  }
+  std::uint64_t given_bytes = 0;
+  for (std::size_t step = blocks_.size(); step > 0 && given_bytes < wanted_bytes; --step) {
+    given_bytes += give_up_home(blocks_[(position_ + step) % blocks_.size()]);
+  }
+  return given_bytes;
+}
+
+/// Gives up what was read of a block that nobody holds. No read of it is in flight.
 void StreamCore::forget(Block& block) {
+  unmake(block);
   block.read.reset();
   if (block.slot) {
     slots_.give_back(*block.slot);
@@ -66,7 +117,9 @@ std::optional<std::size_t> StreamCore::farthest_in_slot(bool only_done) const {
 
 /// Begins to read the block that is asked for now, at the cost of what was read ahead.
 Result<void> StreamCore::start_needed(Block& block) {
-  if (block.tier == Tier::kDisk) {
+  if (on_device_ && waits_in_slot(block)) {
+    TP_ASSIGN_OR_RETURN(block.slot, take_host_slot(block));
+  } else if (block.tier == Tier::kDisk) {
     block.slot = slots_.take();
     if (!block.slot) {
       const std::optional<std::size_t> victim = farthest_in_slot(/*only_done=*/false);
@@ -82,6 +135,8 @@ Result<void> StreamCore::start_needed(Block& block) {
       forget(blocks_[*victim]);
       block.slot = slots_.take();
     }
+  } else {
+    TP_RETURN_IF_ERROR(take_home(block, HomeFor::kUse));
   }
   start_read(block);
   return {};
@@ -89,6 +144,13 @@ Result<void> StreamCore::start_needed(Block& block) {
 
 /// Begins to read what is needed next, as far as slots and the window allow.
 void StreamCore::prefetch() {
+  if (on_device_) {
+    copy_ahead();
+    if (on_device_->next_copy()) {
+      note_work();  // What a copy leaves behind is for the thread that copies.
+    }
+    return;
+  }
   if (!reader_) {
     return;
   }
@@ -97,13 +159,16 @@ void StreamCore::prefetch() {
     const std::size_t at = (position_ + step) % blocks_.size();
     Block& block = blocks_[at];
     if (block.tier == Tier::kRam) {
-      if (block.read && block.read->is_done()) {
+      if (block.is_dropped || (block.read && block.read->is_done())) {
         continue;
       }
       if (!block.read) {
         if (ram_on_its_way_bytes > 0 &&
             ram_on_its_way_bytes + block.extent->stored_bytes > window_bytes_) {
           return;
+        }
+        if (!take_home(block, HomeFor::kAhead)) {
+          return;  // Whoever needs it is told; until then others may give memory back.
         }
         start_read(block);
       }
@@ -128,6 +193,7 @@ void StreamCore::end_pass() {
   stats_.pass_read_bytes_ram = std::exchange(pass_ram_bytes_, 0);
   stats_.pass_read_bytes_disk = std::exchange(pass_disk_bytes_, 0);
   is_pass_open_ = false;
+  rest_pins();
 }
 
 /// Counters of order and passes, when a block has come into use. Bytes count for the pass that uses
@@ -144,11 +210,13 @@ void StreamCore::note_acquire(std::size_t block_index, RunClock::time_point aske
     }
     record_pass(asked);
     is_pass_open_ = true;
+    use_pins();
+    account_->note_use();
     ++stats_.pass_count;
   }
   block.pass = stats_.pass_count;
   if (!block.is_used) {
-    (block.tier == Tier::kRam ? pass_ram_bytes_ : pass_disk_bytes_) += block.extent->stored_bytes;
+    (block.tier == Tier::kDisk ? pass_disk_bytes_ : pass_ram_bytes_) += block.extent->stored_bytes;
     block.is_used = true;
   }
   if (is_pass_open_ && block_index + 1 == blocks_.size()) {
@@ -178,7 +246,7 @@ void StreamCore::note_ready(Block& block, const ReadyTimes& times, bool is_first
   }
   const std::string_view name = block.extent->name;
   if (is_first_use) {
-    const ExtentRead::Times read = block.read->times();
+    const ExtentRead::Times read = block.read ? block.read->times() : block.read_times;
     recorder_->add({.kind = SpanKind::kRead,
                     .pass = block.pass,
                     .block = name,
@@ -186,20 +254,23 @@ void StreamCore::note_ready(Block& block, const ReadyTimes& times, bool is_first
                     .end = read.done,
                     .size_bytes = block.extent->stored_bytes});
   }
-  recorder_->add({.kind = SpanKind::kWait,
-                  .pass = block.pass,
-                  .block = name,
-                  .begin = times.asked,
-                  .end = times.read});
-  recorder_->add({.kind = SpanKind::kExpand,
-                  .pass = block.pass,
-                  .block = name,
-                  .begin = times.read,
-                  .end = times.made,
-                  .size_bytes = block.layout.compute_bytes});
+  const bool is_decoded = block.compute && workers_ != nullptr && block.layout.is_coded;
+  const RunSpan making = {.kind = is_decoded ? SpanKind::kDecode : SpanKind::kExpand,
+                          .pass = block.pass,
+                          .block = name,
+                          .begin = times.is_ahead ? times.make.began : times.read,
+                          .end = times.is_ahead ? times.make.ended : times.made,
+                          .size_bytes = block.layout.compute_bytes};
+  const RunSpan waiting = {.kind = SpanKind::kWait,
+                           .pass = block.pass,
+                           .block = name,
+                           .begin = times.asked,
+                           .end = times.is_ahead ? times.made : times.read};
+  recorder_->add(times.is_ahead ? making : waiting);  // By their ends.
+  recorder_->add(times.is_ahead ? waiting : making);
 }
 
-Result<void> StreamCore::acquire(std::size_t block_index) {
+Result<void> StreamCore::acquire(std::size_t block_index, StreamHandle stream) {
   std::unique_lock lock(mutex_);
   if (block_index >= blocks_.size()) {
     return std::unexpected(Error(
@@ -210,25 +281,35 @@ Result<void> StreamCore::acquire(std::size_t block_index) {
   ReadyTimes times = {.asked = RunClock::now(), .read = {}, .made = {}};
   position_ = block_index;
   if (block.lease_count > 0) {  // Another lease holds it: they share its memory.
+    if (on_device_) {
+      TP_RETURN_IF_ERROR(share(block, stream));
+    }
     ++block.lease_count;
     note_acquire(block_index, times.asked);
     return {};
   }
-  if (block.layout.compute_bytes > 0) {
-    TP_RETURN_IF_ERROR(compute_->reserve());
+  if (on_device_) {
+    return acquire_on_device(block_index, stream, lock, times);
+  }
+  times.is_ahead = block.compute.has_value();
+  const bool is_to_make = block.layout.compute_bytes > 0 && !times.is_ahead;
+  if (is_to_make) {
+    TP_RETURN_IF_ERROR(reserve_compute());
   }
   if (!block.read) {
     TP_RETURN_IF_ERROR(start_needed(block));
   }
-  if (block.layout.compute_bytes > 0) {
+  if (is_to_make) {
     block.compute = compute_->take();
   }
   block.lease_count = 1;
+  is_making_ = true;
   prefetch();
   // Waiting and expanding must not keep leases from ending on other threads.
   lock.unlock();
   Result<void> ready = make_ready(block, times);
   lock.lock();
+  is_making_ = false;
   const std::chrono::nanoseconds waited = times.read - times.asked;
   stats_.wait_ns += static_cast<std::uint64_t>(waited.count());
   if (!ready) {
@@ -240,11 +321,12 @@ Result<void> StreamCore::acquire(std::size_t block_index) {
   const bool is_first_use = !block.is_used;
   note_acquire(block_index, times.asked);
   note_ready(block, times, is_first_use);
+  make_ahead();
   return {};
 }
 
 /// Waits for a held block, checks it and makes its tensors.
-Result<void> StreamCore::make_ready(Block& block, ReadyTimes& times) const {
+Result<void> StreamCore::make_ready(Block& block, ReadyTimes& times) {
   Result<void> read = block.read->wait();
   times.read = RunClock::now();
   if (!read) {
@@ -255,14 +337,15 @@ Result<void> StreamCore::make_ready(Block& block, ReadyTimes& times) const {
   if (options_.verify == VerifyMode::kFull && !block.is_used) {
     TP_RETURN_IF_ERROR(check_extent(*block.extent, stored));
   }
-  const std::span<std::byte> compute =
-      block.compute ? compute_->bytes(*block.compute) : std::span<std::byte>();
-  Result<std::vector<TensorView>> tensors = HostDevice::place(block.layout, stored, compute);
-  if (!tensors) {
-    return std::unexpected(std::move(tensors).error().with_context(
-        fmt::format("extent \"{}\"", printable(block.extent->name))));
+  if (block.compute) {
+    if (Result<void> made = make_tensors(block, stored, times); !made) {
+      return std::unexpected(std::move(made).error().with_context(
+          fmt::format("extent \"{}\"", printable(block.extent->name))));
+    }
   }
-  block.tensors = *std::move(tensors);
+  view_tensors(block.layout, stored,
+               block.compute ? compute_->bytes(*block.compute) : std::span<std::byte>(),
+               block.tensors);
   times.made = RunClock::now();
   return {};
 }
@@ -271,14 +354,22 @@ void StreamCore::let_go(Block& block) {
   block.lease_count = 0;
   block.tensors.clear();
   if (block.compute) {
-    compute_->give_back(*std::exchange(block.compute, std::nullopt));
+    const std::size_t compute = *std::exchange(block.compute, std::nullopt);
+    if (on_device_) {
+      on_device_->give_back_compute(compute);
+    } else {
+      compute_->give_back(compute);
+    }
   }
 }
 
-void StreamCore::release(std::size_t block_index) {
+void StreamCore::release(std::size_t block_index, StreamHandle stream) {
   const std::lock_guard lock(mutex_);
   Block& block = blocks_[block_index];
   TP_ASSERT(block.lease_count > 0);
+  if (on_device_) {
+    end_use_on_device(block, stream);
+  }
   if (block.lease_count > 1) {
     --block.lease_count;
     return;
@@ -292,14 +383,60 @@ void StreamCore::release(std::size_t block_index) {
                     .end = last_release_});
   }
   let_go(block);
+  if (on_device_) {
+    leave_device(block);
+    prefetch();
+    return;
+  }
   if (block.tier == Tier::kDisk) {
     forget(block);
     prefetch();
   }
+  make_ahead();
+}
+
+Result<void> StreamCore::preload(std::size_t block_index) {
+  std::shared_ptr<ExtentRead> read;
+  {
+    const std::lock_guard lock(mutex_);
+    if (block_index >= blocks_.size()) {
+      return std::unexpected(Error(
+          ErrorCode::kUsage,
+          fmt::format("block {} was asked for, but the pack has {}", block_index, blocks_.size())));
+    }
+    Block& block = blocks_[block_index];
+    if (block.tier != Tier::kRam || !reader_) {
+      return {};
+    }
+    if (!block.read) {
+      TP_RETURN_IF_ERROR(take_home(block, HomeFor::kAhead));
+      start_read(block);
+    }
+    read = block.read;
+  }
+  Result<void> done = read->wait();
+  if (!done) {
+    const std::lock_guard lock(mutex_);
+    Block& block = blocks_[block_index];
+    if (block.read == read && block.lease_count == 0) {
+      forget(block);
+    }
+  }
+  return done;
+}
+
+std::uint64_t StreamCore::drop(std::size_t block_index) {
+  const std::lock_guard lock(mutex_);
+  if (block_index >= blocks_.size()) {
+    return 0;
+  }
+  return give_up_home(blocks_[block_index]);
 }
 
 void StreamCore::close() {
-  std::optional<ExtentReader> reader;
+  account_->stop_offering();
+  std::unique_ptr<ExtentReader> reader;
+  copier_ = std::jthread();  // Ends when the copy that it waits for is done.
   {
     const std::lock_guard lock(mutex_);
     if (is_pass_open_) {
@@ -307,7 +444,10 @@ void StreamCore::close() {
     }
     record_pass(RunClock::now());
     recorder_.reset();
-    reader = std::exchange(reader_, std::nullopt);
+    reader = std::move(reader_);
+  }
+  if (workers_ != nullptr) {
+    workers_->stop();
   }
   reader.reset();  // Waits for what is in flight, which needs no lock of ours.
 }
@@ -320,6 +460,10 @@ StreamStats StreamCore::stats() const {
   stats.read_bytes_disk = read_disk_bytes_;
   stats.weight_memory_bytes = account_->now_bytes();
   stats.weight_memory_bytes_max = account_->max_bytes();
+  stats.device_memory_bytes = on_device_ ? on_device_->size_bytes() : 0;
+  for (const DeviceMemory& memory : base_device_memory_) {
+    stats.device_memory_bytes += memory.bytes.size();
+  }
   return stats;
 }
 

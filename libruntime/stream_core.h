@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -10,15 +11,21 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "trash_panda/runtime/streamer.h"
 
+#include "device.h"
+#include "device_blocks.h"
 #include "extent_reader.h"
+#include "pin_ledger.h"
 #include "run_recorder.h"
 #include "shard_files.h"
 #include "stream_memory.h"
 #include "tensor_layout.h"
+#include "tensor_maker.h"
+#include "tensor_workers.h"
 
 namespace trash_panda::runtime {
 
@@ -26,25 +33,40 @@ namespace trash_panda::runtime {
 ///
 /// Threads: one acquires; leases may end on any thread; reads come in on the engine's threads and
 /// touch only ExtentRead and the counters. `mutex_` guards everything that changes after open().
+///
+/// Blocks with tensors to be made (`workers_`) are made ahead: while one is computed with, threads
+/// make the tensors of the next in a second buffer, as soon as it has come in.
+///
+/// With a GPU (`on_device_`) a block goes through more hands: a read brings it into host memory, a
+/// copy from there into a place of the device. `copy_ahead()` starts both for the blocks that come
+/// next, whenever a lease begins or ends, and on a thread of its own when a read or a copy is done.
+/// A slot of host memory belongs to the block until its copy is queued, then to the copy.
 class StreamCore {
  public:
   static Result<std::shared_ptr<StreamCore>> open(const std::filesystem::path& pack,
                                                   const StreamOptions& options);
+  /// @see Streamer::open_checkpoint
+  static Result<std::shared_ptr<StreamCore>> open_checkpoint(
+      const std::filesystem::path& checkpoint, const plan::Plan& plan,
+      const StreamOptions& options);
   StreamCore() = default;
   StreamCore(const StreamCore&) = delete;
   StreamCore& operator=(const StreamCore&) = delete;
-  ~StreamCore() = default;
+  ~StreamCore();
 
   [[nodiscard]] const format::Manifest& manifest() const { return manifest_; }
   [[nodiscard]] const std::vector<TensorView>& base() const { return base_tensors_; }
   [[nodiscard]] std::size_t block_count() const { return blocks_.size(); }
   [[nodiscard]] const format::PackedExtent& extent(std::size_t block_index) const;
+  [[nodiscard]] bool is_resident(std::size_t block_index) const;
 
   /// Brings a block into memory and holds it there until release().
-  Result<void> acquire(std::size_t block_index);
+  Result<void> acquire(std::size_t block_index, StreamHandle stream);
   /// Tensors of a held block.
   [[nodiscard]] const std::vector<TensorView>& tensors(std::size_t block_index) const;
-  void release(std::size_t block_index);
+  void release(std::size_t block_index, StreamHandle stream);
+  Result<void> preload(std::size_t block_index);
+  std::uint64_t drop(std::size_t block_index);
   /// Ends all reading; what is held stays valid.
   void close();
   [[nodiscard]] StreamStats stats() const;
@@ -52,33 +74,48 @@ class StreamCore {
  private:
   struct Block {
     const format::PackedExtent* extent = nullptr;
-    format::Tier tier = format::Tier::kDisk;  ///< kRam or kDisk: what it is treated as.
+    format::Tier tier = format::Tier::kDisk;  ///< What it is treated as; kGpu only on a GPU.
     TensorLayout layout;
-    std::span<std::byte> home;         ///< kRam: its own memory.
+    std::span<std::byte> home;         ///< kRam: its memory, empty while it has none.
+    BookedBuffer own_home;             ///< RamMemory::kAsNeeded: what `home` is of.
     std::optional<std::size_t> slot;   ///< kDisk: while it is in memory or on its way.
     std::shared_ptr<ExtentRead> read;  ///< Null: neither in memory nor on its way.
+    bool is_dropped = false;           ///< By drop(): not read until it is asked for.
     bool is_used = false;              ///< What this read brought was acquired before.
     std::size_t lease_count = 0;
     std::uint64_t pass = 0;                 ///< In which it was last acquired.
     RunClock::time_point acquired_at = {};  ///< When a held block was ready.
-    std::optional<std::size_t> compute;     ///< Buffer of a held block with expanded tensors.
-    std::vector<TensorView> tensors;        ///< Of a held block.
+    /// Buffer of a held block's tensors that are made, or of one that is made ahead.
+    std::optional<std::size_t> compute;
+    std::vector<TensorView> tensors;  ///< Of a held block.
+    // On a GPU.
+    PinnedRegion pin;                             ///< kRam: of its home.
+    std::optional<DeviceBlocks::Place> place;     ///< While it is on the device or on its way.
+    std::optional<DeviceBlocks::Place> resident;  ///< kGpu: its place for good.
+    StreamHandle stream = 0;                      ///< Of the first lease of those that hold it.
+    ExtentRead::Times read_times = {};            ///< Of the read that it was copied after.
+    std::optional<Error> copy_error;              ///< Why the last copy could not be queued.
   };
 
+  void follow_plan(const Result<plan::Plan>& plan);
+  static Result<std::shared_ptr<StreamCore>> start(std::shared_ptr<StreamCore> core,
+                                                   const StreamOptions& options);
+  [[nodiscard]] std::vector<ExtentPiece> pieces_of(const format::PackedExtent& extent) const;
   Result<void> open_base();
   Result<std::shared_ptr<ExtentRead>> start_base(const format::PackedExtent& extent);
   Result<void> place_base(const format::PackedExtent& extent, BookedBuffer& stored);
   Result<void> open_blocks();
   Result<void> assign_tiers();
   Result<void> take_memory();
+  Result<void> take_compute_memory(std::uint64_t buffer_bytes);
   void log_memory(std::uint64_t needed_bytes) const;
   Result<void> open_reader();
   Result<void> open_recorder();
-  [[nodiscard]] std::uint64_t lookahead_bytes(std::uint64_t largest_extent_bytes) const;
   void log_summary() const;
   [[nodiscard]] std::shared_ptr<ExtentRead> read_extent(const format::PackedExtent& extent,
                                                         std::span<std::byte> target,
                                                         std::atomic<std::uint64_t>& counter);
+  void note_work();
   [[nodiscard]] Result<void> check_extent(const format::PackedExtent& extent,
                                           std::span<const std::byte> stored) const;
 
@@ -90,6 +127,14 @@ class StreamCore {
   void record_pass(RunClock::time_point next_begin);
   void start_read(Block& block);
   void forget(Block& block);
+  /// For whom a block of the RAM tier takes memory.
+  enum class HomeFor {
+    kUse,    ///< Who asks for it now: models that rest give memory back.
+    kAhead,  ///< Whoever will.
+  };
+  Result<void> take_home(Block& block, HomeFor reason) const;
+  std::uint64_t give_up_home(Block& block);
+  std::uint64_t reclaim(std::uint64_t wanted_bytes);
   Result<void> start_needed(Block& block);
   [[nodiscard]] std::optional<std::size_t> farthest_in_slot(bool only_done) const;
   void prefetch();
@@ -98,16 +143,62 @@ class StreamCore {
     RunClock::time_point asked;
     RunClock::time_point read;
     RunClock::time_point made;
+    bool is_ahead = false;  ///< Made before it was asked for, at least in part.
+    TensorMaker::Times make = {};
   };
-  [[nodiscard]] Result<void> make_ready(Block& block, ReadyTimes& times) const;
+  [[nodiscard]] Result<void> make_ready(Block& block, ReadyTimes& times);
   void note_ready(Block& block, const ReadyTimes& times, bool is_first_use);
   void let_go(Block& block);
+
+  // Tensors that are made in host memory: stream_make.cpp.
+  void take_ahead_memory();
+  Result<void> reserve_compute();
+  void make_ahead();
+  void unmake(Block& block);
+  [[nodiscard]] Result<void> make_tensors(Block& block, std::span<std::byte> stored,
+                                          ReadyTimes& times);
+
+  // On a GPU: stream_device.cpp and, what happens once, device_open.cpp.
+  Result<void> take_device_memory();
+  Result<void> try_device_memory();
+  [[nodiscard]] Result<std::uint64_t> base_device_bytes() const;
+  [[nodiscard]] std::optional<std::size_t> next_demotion() const;
+  [[nodiscard]] DeviceBlocks::Needs device_needs() const;
+  Result<void> place_base_on_device(const format::PackedExtent& extent,
+                                    std::span<const std::byte> bytes);
+  void pin_memory();
+  void start_copying();
+  [[nodiscard]] bool waits_in_slot(const Block& block) const;
+  Result<void> acquire_on_device(std::size_t block_index, StreamHandle stream,
+                                 std::unique_lock<std::mutex>& lock, ReadyTimes& times);
+  Result<void> bring_to_device(Block& block, std::unique_lock<std::mutex>& lock,
+                               RunClock::time_point& read_at);
+  Result<void> make_on_device(Block& block, StreamHandle stream);
+  Result<void> share(Block& block, StreamHandle stream);
+  void end_use_on_device(Block& block, StreamHandle stream);
+  void leave_device(Block& block);
+  Result<std::size_t> take_host_slot(const Block& block);
+  Result<DeviceBlocks::Place> take_place(Block& block);
+  void give_up_place(Block& block);
+  bool copy_to_device(Block& block, DeviceBlocks::Place place);
+  Result<void> copy_now(Block& block);
+  [[nodiscard]] std::optional<std::size_t> farthest_on_device() const;
+  void copy_ahead();
+  bool start_read_ahead(Block& block, std::uint64_t& on_its_way_bytes);
+  bool start_copy_ahead(Block& block);
+  void use_pins();
+  void rest_pins();
+  void copy_in_background(const std::stop_token& stop);
 
   std::filesystem::path pack_;
   StreamOptions options_;
   format::Manifest manifest_;
   ShardFiles shards_;
+  std::vector<std::vector<ExtentPiece>> pieces_;  ///< By extent; empty: of a pack, all are whole.
 
+  std::shared_ptr<Device> device_;
+  std::vector<std::uint64_t> demote_gpu_;          ///< Of the plan: blocks, first to go first.
+  std::optional<std::uint64_t> ram_budget_bytes_;  ///< Of the plan.
   std::shared_ptr<MemoryAccount> account_;
   std::vector<BookedBuffer> base_memory_;
   std::vector<TensorView> base_tensors_;
@@ -115,11 +206,26 @@ class StreamCore {
   SlotPool slots_;
   std::optional<BufferPool> compute_;
   std::vector<Block> blocks_;
+  // Where tensors are made in host memory.
+  std::vector<std::unique_ptr<TensorMaker>> makers_;  ///< By buffer of `compute_`.
+  std::unique_ptr<TensorWorkers> workers_;            ///< Null: nothing is made.
+  TensorMaker::Scratch scratch_;                      ///< Of the thread that acquires.
+  // On a GPU.
+  PinnedRegion slots_pin_;
+  DeviceMemory base_reserve_;  ///< What the base will take, until it does.
+  std::vector<DeviceMemory> base_device_memory_;
+  std::unique_ptr<DeviceBlocks> on_device_;  ///< Null on the CPU.
+  bool are_pins_used_ = false;               ///< While a pass is under way.
+  std::mutex work_mutex_;                    ///< Of the two below; taken with or without `mutex_`.
+  bool has_work_ = false;                    ///< For the thread that copies.
+  std::condition_variable_any work_;
+  std::jthread copier_;
 
   mutable std::mutex mutex_;
   std::uint64_t window_bytes_ = 0;  ///< RAM-tier bytes on their way at once.
   std::size_t position_ = 0;        ///< Last block that was asked for.
   std::size_t expected_ = 0;
+  bool is_making_ = false;  ///< The block that was asked for comes before the next.
   StreamStats stats_;
   std::uint64_t pass_ram_bytes_ = 0;
   std::uint64_t pass_disk_bytes_ = 0;
@@ -132,7 +238,7 @@ class StreamCore {
   std::atomic<std::uint64_t> read_disk_bytes_ = 0;
 
   /// Last member: destroyed first, so that no read is in flight when memory and files go.
-  std::optional<ExtentReader> reader_;
+  std::unique_ptr<ExtentReader> reader_;
 };
 
 }  // namespace trash_panda::runtime

@@ -55,23 +55,28 @@ std::span<std::byte> SlotPool::bytes(std::size_t slot) const {
   return memory_.span().subspan(slot * slot_bytes_, slot_bytes_);
 }
 
+BookedBuffer SlotPool::take_memory() {
+  slot_count_ = 0;
+  free_.clear();
+  return std::move(memory_);
+}
+
 BufferPool::BufferPool(MemoryAccount& account, std::uint64_t buffer_bytes,
                        std::size_t buffer_count_max)
     : account_(account), buffer_bytes_(buffer_bytes), buffer_count_max_(buffer_count_max) {}
 
-Result<void> BufferPool::reserve() {
-  if (!free_.empty()) {
-    return {};
+Result<void> BufferPool::reserve(std::size_t buffer_count) {
+  while (free_.size() < buffer_count) {
+    if (buffers_.size() == buffer_count_max_) {
+      return std::unexpected(
+          Error(ErrorCode::kUsage, fmt::format("{} expanded blocks of up to {} are held at once",
+                                               buffers_.size(), format_bytes(buffer_bytes_)))
+              .with_hint("release one before the next is acquired"));
+    }
+    TP_ASSIGN_OR_RETURN(BookedBuffer buffer, account_.take(MemoryUse::kExpanded, buffer_bytes_));
+    free_.push_back(buffers_.size());
+    buffers_.push_back(std::move(buffer));
   }
-  if (buffers_.size() == buffer_count_max_) {
-    return std::unexpected(
-        Error(ErrorCode::kUsage, fmt::format("{} expanded blocks of up to {} are held at once",
-                                             buffers_.size(), format_bytes(buffer_bytes_)))
-            .with_hint("release one before the next is acquired"));
-  }
-  TP_ASSIGN_OR_RETURN(BookedBuffer buffer, account_.take(MemoryUse::kExpanded, buffer_bytes_));
-  free_.push_back(buffers_.size());
-  buffers_.push_back(std::move(buffer));
   return {};
 }
 

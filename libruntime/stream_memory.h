@@ -38,6 +38,8 @@ class SlotPool {
   [[nodiscard]] std::optional<std::size_t> take();
   void give_back(std::size_t slot);
   [[nodiscard]] std::span<std::byte> bytes(std::size_t slot) const;
+  /// All slots' memory, for who keeps it; the pool has no slots any more.
+  [[nodiscard]] BookedBuffer take_memory();
 
  private:
   BookedBuffer memory_;
@@ -54,11 +56,14 @@ class BufferPool {
   BufferPool(MemoryAccount& account, std::uint64_t buffer_bytes, std::size_t buffer_count_max);
 
   [[nodiscard]] std::size_t buffer_count_max() const { return buffer_count_max_; }
-  /// Makes sure that the next take() succeeds without asking the system.
-  /// @retval kUsage       All are in use.
+  [[nodiscard]] std::uint64_t buffer_bytes() const { return buffer_bytes_; }
+  [[nodiscard]] std::size_t buffer_count() const { return buffers_.size(); }
+  [[nodiscard]] std::size_t free_count() const { return free_.size(); }
+  /// Makes sure that the next take()s succeed without asking the system.
+  /// @retval kUsage       Too many are in use.
   /// @retval kDoesNotFit  A limit of memory would be passed.
   /// @retval kFailed      The system refused the memory.
-  Result<void> reserve();
+  Result<void> reserve(std::size_t buffer_count);
   /// A buffer that was reserved.
   [[nodiscard]] std::size_t take();
   void give_back(std::size_t buffer);

@@ -7,6 +7,7 @@
 #include "trash_panda/format/checksum.h"
 #include "trash_panda/plan/plan_toml.h"
 
+#include "checkpoint_view.h"
 #include "host_device.h"
 #include "stream_core.h"
 
@@ -20,10 +21,14 @@ using format::Tier;
 /// Blocks of the largest size that are read ahead when neither caller nor plan say.
 constexpr std::uint64_t kLookaheadBlocks = 2;
 
+/// Reads where neither caller nor plan say.
+constexpr std::uint64_t kRequestBytes = 2 * kMiB;
+constexpr std::uint32_t kReadDepth = 4;
+
 /// A plan is a few hundred bytes per block; what is longer is no plan.
 constexpr std::uint64_t kPlanBytesMax = 64 * kMiB;
 
-Result<std::uint64_t> planned_lookahead_bytes(const std::filesystem::path& pack) {
+Result<plan::Plan> read_plan(const std::filesystem::path& pack) {
   const std::filesystem::path path = pack / format::kPackPlanName;
   TP_ASSIGN_OR_RETURN(const File file, File::open(path));
   if (file.size_bytes() > kPlanBytesMax) {
@@ -33,8 +38,7 @@ Result<std::uint64_t> planned_lookahead_bytes(const std::filesystem::path& pack)
   }
   std::string text(file.size_bytes(), '\0');
   TP_RETURN_IF_ERROR(file.read_exact_at(0, std::as_writable_bytes(std::span(text))));
-  TP_ASSIGN_OR_RETURN(const plan::Plan plan, plan::parse_plan_toml(text, printable(path)));
-  return plan.lookahead_bytes;
+  return plan::parse_plan_toml(text, printable(path));
 }
 
 }  // namespace
@@ -45,9 +49,43 @@ Result<std::shared_ptr<StreamCore>> StreamCore::open(const std::filesystem::path
   core->pack_ = pack;
   TP_ASSIGN_OR_RETURN(core->manifest_, format::read_manifest(pack));
   TP_ASSIGN_OR_RETURN(core->options_, resolve_options(core->manifest_, options));
+  core->follow_plan(read_plan(pack));
   TP_ASSIGN_OR_RETURN(core->shards_, ShardFiles::open(pack, core->manifest_, options.log));
-  core->account_ = std::make_shared<MemoryAccount>(MemoryLedger::of_process(), pack.string(),
-                                                   options.memory_bytes_max);
+  return start(std::move(core), options);
+}
+
+Result<std::shared_ptr<StreamCore>> StreamCore::open_checkpoint(
+    const std::filesystem::path& checkpoint, const plan::Plan& plan, const StreamOptions& options) {
+  if (options.verify == VerifyMode::kFull) {
+    return std::unexpected(
+        Error(ErrorCode::kUsage,
+              fmt::format("{} has no checksums to compare with", printable(checkpoint)))
+            .with_hint("a pack has"));
+  }
+  auto core = std::make_shared<StreamCore>();
+  core->pack_ = checkpoint;
+  TP_ASSIGN_OR_RETURN(CheckpointView view, view_checkpoint(checkpoint, plan));
+  core->manifest_ = std::move(view.manifest);
+  core->pieces_ = std::move(view.pieces);
+  TP_ASSIGN_OR_RETURN(core->options_, resolve_options(core->manifest_, options));
+  core->follow_plan(plan);
+  TP_ASSIGN_OR_RETURN(core->shards_, ShardFiles::open_checkpoint(
+                                         view.files, core->manifest_.page_bytes, options.log));
+  return start(std::move(core), options);
+}
+
+/// Opens what lies behind manifest, options and files.
+Result<std::shared_ptr<StreamCore>> StreamCore::start(std::shared_ptr<StreamCore> core,
+                                                      const StreamOptions& options) {
+  core->account_ = std::make_shared<MemoryAccount>(MemoryLedger::of_process(), core->pack_.string(),
+                                                   options.memory_bytes_max, options.memory_group);
+  core->device_ = options.device != nullptr ? options.device : std::make_shared<HostDevice>();
+  core->stats_.device_description = core->device_->description();
+  if (!core->device_->is_host() && options.ram_memory == RamMemory::kAsNeeded) {
+    return std::unexpected(
+        Error(ErrorCode::kUsage, "memory of the RAM tier can't be taken as needed for a GPU")
+            .with_hint("it is pinned at once, so that copies run beside computation"));
+  }
   TP_RETURN_IF_ERROR(core->open_blocks());
   TP_RETURN_IF_ERROR(core->open_reader());
   core->stats_.io_description =
@@ -58,8 +96,50 @@ Result<std::shared_ptr<StreamCore>> StreamCore::open(const std::filesystem::path
     core->position_ = core->blocks_.size() - 1;  // Block 0 is the next one.
   }
   TP_RETURN_IF_ERROR(core->open_base());
-  core->prefetch();
+  core->take_ahead_memory();
+  if (options.ram_memory == RamMemory::kAsNeeded) {
+    core->account_->offer([offering = std::weak_ptr(core)](std::uint64_t wanted_bytes) {
+      const std::shared_ptr<StreamCore> resting = offering.lock();
+      return resting == nullptr ? 0 : resting->reclaim(wanted_bytes);
+    });
+  }
+  if (core->on_device_) {
+    core->start_copying();
+  } else {
+    const std::lock_guard lock(core->mutex_);
+    core->prefetch();
+  }
   return core;
+}
+
+/// Fills in what the caller left to the pack's plan. Only speed depends on it: a pack without its
+/// plan still streams.
+void StreamCore::follow_plan(const Result<plan::Plan>& plan) {
+  if (!plan && !options_.lookahead_bytes) {
+    options_.log(LogLevel::kWarning, fmt::format("{}: reading {} blocks ahead",
+                                                 plan.error().message(), kLookaheadBlocks));
+  }
+  if (plan) {
+    if (!options_.lookahead_bytes && plan->lookahead_bytes > 0) {
+      options_.lookahead_bytes = plan->lookahead_bytes;
+    }
+    if (!options_.device_slot_count && plan->device_slot_count > 0) {
+      options_.device_slot_count = plan->device_slot_count;
+    }
+    demote_gpu_ = plan->demote_gpu;
+    if (plan->ram_budget_bytes > 0) {
+      ram_budget_bytes_ = plan->ram_budget_bytes;
+    }
+    const plan::Rates& rates = plan->rates;
+    if (!options_.read_request_bytes) {
+      options_.read_request_bytes = rates.disk_request_bytes;
+    }
+    if (!options_.read_depth && rates.disk_queue_depth) {
+      options_.read_depth = std::min<std::uint64_t>(*rates.disk_queue_depth, kReadDepthMax);
+    }
+  }
+  options_.read_request_bytes = options_.read_request_bytes.value_or(kRequestBytes);
+  options_.read_depth = options_.read_depth.value_or(kReadDepth);
 }
 
 /// Reads the extents of the base. Each is queued before the one before it has come in, and the
@@ -76,10 +156,11 @@ Result<void> StreamCore::open_base() {
     TP_ASSIGN_OR_RETURN(next, start_base(*extents.front()));
   }
   for (std::size_t at = 0; at < extents.size(); ++at) {
-    const std::shared_ptr<ExtentRead> read = std::move(next);
+    const std::shared_ptr<ExtentRead> read = std::exchange(next, nullptr);
     if (at + 1 < extents.size()) {
       TP_ASSIGN_OR_RETURN(next, start_base(*extents[at + 1]));
     } else {
+      const std::lock_guard lock(mutex_);
       prefetch();
     }
     if (Result<void> done = read->wait(); !done) {
@@ -107,6 +188,11 @@ Result<void> StreamCore::place_base(const PackedExtent& extent, BookedBuffer& st
   if (options_.verify == VerifyMode::kFull) {
     TP_RETURN_IF_ERROR(check_extent(extent, bytes));
   }
+  if (!device_->is_host()) {
+    TP_RETURN_IF_ERROR(place_base_on_device(extent, bytes));
+    stored = BookedBuffer();
+    return {};
+  }
   TP_ASSIGN_OR_RETURN(TensorLayout layout, lay_out_tensors(extent, options_, Unchanged::kInPlace));
   BookedBuffer compute;
   if (layout.compute_bytes > 0) {
@@ -115,7 +201,7 @@ Result<void> StreamCore::place_base(const PackedExtent& extent, BookedBuffer& st
     TP_ASSIGN_OR_RETURN(compute, account_->take(MemoryUse::kBase, layout.compute_bytes));
   }
   TP_ASSIGN_OR_RETURN(std::vector<TensorView> tensors,
-                      HostDevice::place(layout, bytes, compute.span()));
+                      device_->place(layout, bytes, compute.span(), /*stream=*/0));
   std::ranges::move(tensors, std::back_inserter(base_tensors_));
   if (layout.compute_bytes > 0) {
     stored = std::move(compute);
@@ -134,6 +220,9 @@ Result<void> StreamCore::open_blocks() {
     }
   }
   TP_RETURN_IF_ERROR(assign_tiers());
+  if (!device_->is_host()) {
+    TP_RETURN_IF_ERROR(take_device_memory());
+  }
   return take_memory();
 }
 
@@ -153,7 +242,7 @@ Result<void> StreamCore::assign_tiers() {
                                                printable(block.extent->name)))
               .with_hint("tiers of blocks are gpu, ram and disk"));
     }
-    if (block.tier == Tier::kGpu) {
+    if (block.tier == Tier::kGpu && device_->is_host()) {
       block.tier = Tier::kRam;
       ++gpu_count;
     }
@@ -174,7 +263,9 @@ Result<void> StreamCore::take_memory() {
   for (const Block& block : blocks_) {
     const std::uint64_t stored_bytes = block.extent->stored_bytes;
     largest_bytes = std::max(largest_bytes, stored_bytes);
-    compute_bytes = std::max(compute_bytes, block.layout.compute_bytes);
+    if (device_->is_host()) {
+      compute_bytes = std::max(compute_bytes, block.layout.compute_bytes);
+    }
     if (block.tier == Tier::kRam) {
       ram_bytes += stored_bytes;  // Within the shards' sizes: can't overflow.
     } else {
@@ -182,53 +273,64 @@ Result<void> StreamCore::take_memory() {
       ++disk_count;
     }
   }
-  const std::uint64_t ahead_bytes = lookahead_bytes(largest_bytes);
+  const std::uint64_t ahead_bytes =
+      options_.lookahead_bytes.value_or(kLookaheadBlocks * largest_bytes);
   window_bytes_ = ahead_bytes;
   const std::size_t slot_count = slot_count_of(ahead_bytes, largest_disk_bytes, disk_count);
-  log_memory(ram_bytes + slot_count * largest_disk_bytes);
-  TP_ASSIGN_OR_RETURN(ram_memory_, account_->take(MemoryUse::kRamTier, ram_bytes));
+  const bool is_at_once = options_.ram_memory == RamMemory::kAtOnce;
+  log_memory((is_at_once ? ram_bytes : 0) + slot_count * largest_disk_bytes);
+  TP_ASSIGN_OR_RETURN(ram_memory_, account_->take(MemoryUse::kRamTier, is_at_once ? ram_bytes : 0));
   TP_ASSIGN_OR_RETURN(slots_, SlotPool::create(*account_, slot_count, largest_disk_bytes));
   std::uint64_t at_bytes = 0;
   for (Block& block : blocks_) {
-    if (block.tier == Tier::kRam) {
+    if (block.tier == Tier::kRam && is_at_once) {
       block.home = ram_memory_.span().subspan(at_bytes, block.extent->stored_bytes);
       at_bytes += block.extent->stored_bytes;
     }
   }
-  // As many expanded blocks may be held as stored ones; two at least, so that a block can be
-  // acquired before the one before it is released, whatever the tiers.
-  compute_.emplace(*account_, compute_bytes, std::max<std::size_t>(slots_.slot_count(), 2));
-  return compute_bytes == 0 ? Result<void>() : compute_->reserve();
+  pin_memory();
+  return take_compute_memory(compute_bytes);
+}
+
+/// Memory that tensors are made in. As many blocks may be held with such tensors as without; two at
+/// least, so that a block can be acquired before the one before it is released, whatever the tiers.
+///
+/// @param buffer_bytes  Of the tensors of one block; 0: none are made.
+Result<void> StreamCore::take_compute_memory(std::uint64_t buffer_bytes) {
+  const std::size_t buffer_count_max = std::max<std::size_t>(slots_.slot_count(), 2);
+  compute_.emplace(*account_, buffer_bytes, buffer_count_max);
+  if (buffer_bytes == 0) {
+    return {};
+  }
+  TP_RETURN_IF_ERROR(compute_->reserve(1));
+  for (std::size_t buffer = 0; buffer < buffer_count_max; ++buffer) {
+    makers_.push_back(std::make_unique<TensorMaker>());
+  }
+  // On one CPU, too: there is time while something is read.
+  const std::size_t thread_count = std::max<std::size_t>(tensor_thread_count() - 1, 1);
+  workers_ = std::make_unique<TensorWorkers>(thread_count, [this] {
+    const std::lock_guard lock(mutex_);
+    make_ahead();
+  });
+  return {};
 }
 
 Result<void> StreamCore::open_reader() {
   ExtentReaderOptions reading = {.backend = options_.io,
-                                 .depth = options_.read_depth,
-                                 .request_bytes = options_.read_request_bytes,
+                                 .depth = *options_.read_depth,
+                                 .request_bytes = *options_.read_request_bytes,
                                  .slots = slots_.span(),
                                  .is_hot = std::vector<bool>(shards_.shard_count()),
                                  .log = options_.log};
   for (const Block& block : blocks_) {
-    if (block.tier == Tier::kDisk) {
-      reading.is_hot[block.extent->shard_index] = true;
+    for (const ExtentPiece& piece : pieces_of(*block.extent)) {
+      reading.is_hot[piece.file_index] =
+          reading.is_hot[piece.file_index] || block.tier == Tier::kDisk;
     }
   }
-  TP_ASSIGN_OR_RETURN(reader_, ExtentReader::create(shards_, reading));
+  TP_ASSIGN_OR_RETURN(ExtentReader reader, ExtentReader::create(shards_, reading));
+  reader_ = std::make_unique<ExtentReader>(std::move(reader));
   return {};
-}
-
-std::uint64_t StreamCore::lookahead_bytes(std::uint64_t largest_extent_bytes) const {
-  if (options_.lookahead_bytes) {
-    return *options_.lookahead_bytes;
-  }
-  const Result<std::uint64_t> planned = planned_lookahead_bytes(pack_);
-  if (!planned) {
-    // Only speed depends on it: a pack without its plan still streams.
-    options_.log(LogLevel::kWarning, fmt::format("{}: reading {} blocks ahead",
-                                                 planned.error().message(), kLookaheadBlocks));
-    return kLookaheadBlocks * largest_extent_bytes;
-  }
-  return *planned > 0 ? *planned : kLookaheadBlocks * largest_extent_bytes;
 }
 
 Result<void> StreamCore::open_recorder() {
@@ -262,20 +364,43 @@ void StreamCore::log_memory(std::uint64_t needed_bytes) const {
 }
 
 void StreamCore::log_summary() const {
-  const auto in_ram = std::ranges::count(blocks_, Tier::kRam, &Block::tier);
+  const auto count = [this](Tier tier) { return std::ranges::count(blocks_, tier, &Block::tier); };
+  std::string on_device;
+  if (on_device_) {
+    on_device = fmt::format("{} kept on the device ({} taken there), ", count(Tier::kGpu),
+                            format_bytes(on_device_->size_bytes()));
+  }
   options_.log(
       LogLevel::kInfo,
-      fmt::format("{} blocks: {} kept in RAM ({}), {} read every pass through {} slots ({}); {}",
-                  blocks_.size(), in_ram, format_bytes(ram_memory_.size_bytes()),
-                  blocks_.size() - static_cast<std::size_t>(in_ram), slots_.slot_count(),
-                  format_bytes(slots_.size_bytes()), stats_.io_description));
+      fmt::format(
+          "{} blocks: {}{} kept in RAM ({}), {} read every pass through {} slots ({}); {}{}",
+          blocks_.size(), on_device, count(Tier::kRam), format_bytes(ram_memory_.size_bytes()),
+          count(Tier::kDisk), slots_.slot_count(), format_bytes(slots_.size_bytes()),
+          stats_.io_description, on_device_ ? "; " + stats_.device_description : ""));
+}
+
+std::vector<ExtentPiece> StreamCore::pieces_of(const PackedExtent& extent) const {
+  if (pieces_.empty()) {
+    return {{.file_index = extent.shard_index,
+             .offset_bytes = extent.offset_bytes,
+             .size_bytes = extent.stored_bytes,
+             .target_offset_bytes = 0}};
+  }
+  return pieces_[static_cast<std::size_t>(&extent - manifest_.extents.data())];
 }
 
 std::shared_ptr<ExtentRead> StreamCore::read_extent(const PackedExtent& extent,
                                                     std::span<std::byte> target,
                                                     std::atomic<std::uint64_t>& counter) {
-  return reader_->start(extent, target,
-                        [&counter](std::uint64_t chunk_bytes) { counter += chunk_bytes; });
+  std::function<void()> on_done;
+  if (on_device_) {
+    on_done = [this] { note_work(); };
+  } else if (workers_ != nullptr) {
+    on_done = [this] { workers_->call(); };
+  }
+  return reader_->start(
+      pieces_of(extent), target, [&counter](std::uint64_t chunk_bytes) { counter += chunk_bytes; },
+      on_done);
 }
 
 Result<void> StreamCore::check_extent(const PackedExtent& extent,

@@ -6,17 +6,21 @@
 
 namespace trash_panda::runtime {
 
-BlockLease::BlockLease(std::shared_ptr<StreamCore> core, std::size_t block_index)
-    : core_(std::move(core)), block_index_(block_index) {}
+BlockLease::BlockLease(std::shared_ptr<StreamCore> core, std::size_t block_index,
+                       StreamHandle stream)
+    : core_(std::move(core)), block_index_(block_index), stream_(stream) {}
 
 BlockLease::BlockLease(BlockLease&& other) noexcept
-    : core_(std::exchange(other.core_, nullptr)), block_index_(other.block_index_) {}
+    : core_(std::exchange(other.core_, nullptr)),
+      block_index_(other.block_index_),
+      stream_(other.stream_) {}
 
 BlockLease& BlockLease::operator=(BlockLease&& other) noexcept {
   if (this != &other) {
     release();
     core_ = std::exchange(other.core_, nullptr);
     block_index_ = other.block_index_;
+    stream_ = other.stream_;
   }
   return *this;
 }
@@ -26,18 +30,25 @@ BlockLease::~BlockLease() {
 }
 
 const std::vector<TensorView>& BlockLease::tensors() const {
-  static const std::vector<TensorView> none;
-  return core_ == nullptr ? none : core_->tensors(block_index_);
+  static const std::vector<TensorView> kNone;
+  return core_ == nullptr ? kNone : core_->tensors(block_index_);
 }
 
 void BlockLease::release() {
   if (const std::shared_ptr<StreamCore> core = std::exchange(core_, nullptr)) {
-    core->release(block_index_);
+    core->release(block_index_, stream_);
   }
 }
 
 Result<Streamer> Streamer::open(const std::filesystem::path& pack, const StreamOptions& options) {
   TP_ASSIGN_OR_RETURN(std::shared_ptr<StreamCore> core, StreamCore::open(pack, options));
+  return Streamer(std::move(core));
+}
+
+Result<Streamer> Streamer::open_checkpoint(const std::filesystem::path& checkpoint,
+                                           const plan::Plan& plan, const StreamOptions& options) {
+  TP_ASSIGN_OR_RETURN(std::shared_ptr<StreamCore> core,
+                      StreamCore::open_checkpoint(checkpoint, plan, options));
   return Streamer(std::move(core));
 }
 
@@ -72,9 +83,21 @@ const format::PackedExtent& Streamer::block(std::size_t block_index) const {
   return core_->extent(block_index);
 }
 
-Result<BlockLease> Streamer::acquire(std::size_t block_index) {
-  TP_RETURN_IF_ERROR(core_->acquire(block_index));
-  return BlockLease(core_, block_index);
+bool Streamer::is_resident(std::size_t block_index) const {
+  return core_->is_resident(block_index);
+}
+
+Result<BlockLease> Streamer::acquire(std::size_t block_index, StreamHandle stream) {
+  TP_RETURN_IF_ERROR(core_->acquire(block_index, stream));
+  return BlockLease(core_, block_index, stream);
+}
+
+Result<void> Streamer::preload(std::size_t block_index) {
+  return core_->preload(block_index);
+}
+
+std::uint64_t Streamer::drop(std::size_t block_index) {
+  return core_->drop(block_index);
 }
 
 StreamStats Streamer::stats() const {

@@ -10,9 +10,10 @@
 
 #include "trash_panda/base/file.h"
 #include "trash_panda/base/units.h"
+#include "trash_panda/format/exponent_code.h"
 #include "trash_panda/runtime/expand.h"
 
-#include "scale_grid.h"
+#include "expand/scale_grid.h"
 
 namespace trash_panda::runtime {
 
@@ -20,6 +21,15 @@ namespace {
 
 using format::Dtype;
 using format::PackedTensor;
+
+/// Chunks of a tensor in the exponent code; 0 of any other.
+std::uint64_t exponent_chunk_count(const PackedTensor& tensor) {
+  if (tensor.coding != format::TensorCoding::kExponent) {
+    return 0;
+  }
+  const std::uint64_t count = tensor.size_bytes / (format::dtype_bits(tensor.dtype) / 8);
+  return (count + format::kExponentChunkElements - 1) / format::kExponentChunkElements;
+}
 
 Result<Dtype> wanted_dtype(const PackedTensor& tensor, const StreamOptions& options) {
   const auto asked = options.dtype_overrides.find(tensor.name);
@@ -41,7 +51,7 @@ Result<Dtype> wanted_dtype(const PackedTensor& tensor, const StreamOptions& opti
               fmt::format("\"{}\" is {} with a scale, which can't be expanded",
                           printable(tensor.name), format::dtype_name(tensor.dtype))));
   }
-  return is_expanded ? *options.compute_dtype : tensor.dtype;
+  return is_expanded ? *options.compute_dtype : tensor.value_dtype();
 }
 
 /// The scale of a weight, checked once more against what expand() asserts: a manifest is a file.
@@ -78,15 +88,21 @@ Result<TensorLayout> lay_out_tensors(const format::PackedExtent& extent,
     by_name.emplace(tensor.name, &tensor);
   }
   TensorLayout layout;
+  TP_ASSIGN_OR_RETURN(layout.chunk_table_offset_bytes,
+                      round_up(extent.stored_bytes, format::kTensorAlignment));
   std::vector<const PackedTensor*> applied;
   for (const PackedTensor& tensor : extent.tensors) {
     TP_ASSIGN_OR_RETURN(const Dtype dtype, wanted_dtype(tensor, options));
     const bool is_changed = tensor.dtype != dtype;
+    // In packs all are; a checkpoint may have them anywhere.
+    const std::uint64_t width_bytes = std::max(format::dtype_bits(tensor.dtype) / 8, 1U);
+    const bool is_aligned = tensor.stored_offset_bytes % width_bytes == 0;
     TensorStep step = {.stored = &tensor,
                        .scale = nullptr,
                        .dtype = dtype,
                        .size_bytes = tensor.size_bytes,
-                       .is_in_place = !is_changed && unchanged == Unchanged::kInPlace &&
+                       .is_in_place = !is_changed && is_aligned &&
+                                      unchanged == Unchanged::kInPlace &&
                                       tensor.coding == format::TensorCoding::kRaw,
                        .compute_offset_bytes = layout.compute_bytes};
     if (is_changed) {
@@ -102,11 +118,22 @@ Result<TensorLayout> lay_out_tensors(const format::PackedExtent& extent,
                           round_up(step.size_bytes, format::kTensorAlignment));
       layout.compute_bytes += taken_bytes;
     }
+    if (step.scale != nullptr && tensor.coding != format::TensorCoding::kRaw) {
+      step.decoded_offset_bytes = layout.compute_bytes;
+      TP_ASSIGN_OR_RETURN(const std::uint64_t decoded_bytes,
+                          round_up(tensor.size_bytes, format::kTensorAlignment));
+      layout.compute_bytes += decoded_bytes;
+    }
+    layout.is_coded = layout.is_coded || tensor.coding != format::TensorCoding::kRaw;
     layout.steps.push_back(step);
   }
   std::erase_if(layout.steps, [&](const TensorStep& step) {
     return std::ranges::find(applied, step.stored) != applied.end();
   });
+  for (TensorStep& step : layout.steps) {
+    step.chunk_index = layout.chunk_count;
+    layout.chunk_count += exponent_chunk_count(*step.stored);
+  }
   return layout;
 }
 

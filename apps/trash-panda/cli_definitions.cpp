@@ -92,11 +92,30 @@ void define_repack(CommandDefinition& command, RepackOptions& options) {
       .value(
           "--compress", "HOW", options.compress,
           "exponent: store bf16 weights a third smaller and f32 weights a sixth, by a lossless "
-          "code of their exponents; none: as they are; auto: bf16 of the blocks for which the plan "
+          "code of their exponents; none: as they are; max: the rest by zstd, too, which takes a "
+          "fifth off fp8, but much longer to read; auto: bf16 of the blocks for which the plan "
           "says so, and if it was made without measured rates, of those on disk (default auto)")
-      .choices({"auto", "none", "exponent"})
+      .choices({"auto", "none", "exponent", "max"})
+      .from_environment()
+      .value(
+          "--dtype", "DTYPE", options.dtype,
+          "round large matrices (two dimensions, 4,096 elements, named *.weight) to bf16, to fp8 "
+          "with a scale each, or to the plan's compute dtype; the pack says which. keep: store "
+          "what the checkpoint has; f32 that are bf16 without loss become bf16 unless --compress "
+          "is none (default keep)")
+      .choices({"keep", "compute", "bf16", "fp8"})
       .from_environment()
       .value("--align", "SIZE", options.align, "extents start on multiples of this (default 4096)")
+      .from_environment()
+      .value(
+          "--disk-dir", "DIR", options.disk_dir,
+          "put the shard of the disk tier into this folder, on a faster drive say; the pack holds "
+          "a link to it (default: into the pack)")
+      .from_environment()
+      .value("--direct", "WHEN", options.direct,
+             "read and write past the page cache: auto where the filesystems allow, on, or fail "
+             "where they don't, off (default auto)")
+      .choices({"auto", "on", "off"})
       .from_environment()
       .value("--reserve", "SIZE", options.reserve,
              "space to leave free on the target drive (default 1GB)")

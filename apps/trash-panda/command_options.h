@@ -89,6 +89,9 @@ struct RepackOptions {
   Setting reserve;
   Setting limit_rate;
   Setting compress;
+  Setting dtype;
+  Setting direct;
+  Setting disk_dir;
   bool dry_run = false;
   bool force = false;
   bool verify = false;

@@ -65,13 +65,18 @@ std::string next_line(const PlanOptions& options) {
 }
 
 Error does_not_fit(const plan::Plan& plan, std::string_view model) {
+  const bool lacks_vram = plan.vram_used_bytes() > plan.vram_budget_bytes;
   return Error(ErrorCode::kDoesNotFit,
                fmt::format("{} does not fit: it takes {} of {} RAM{}", model,
                            format_bytes(plan.ram_used_bytes()), format_bytes(plan.ram_budget_bytes),
                            plan.uses_vram() ? fmt::format(" and {} of {} VRAM",
                                                           format_bytes(plan.vram_used_bytes()),
                                                           format_bytes(plan.vram_budget_bytes))
-                                            : std::string()));
+                                            : std::string()))
+      .with_shortage(lacks_vram ? Shortage{.needed_bytes = plan.vram_used_bytes(),
+                                           .budget_bytes = plan.vram_budget_bytes}
+                                : Shortage{.needed_bytes = plan.ram_used_bytes(),
+                                           .budget_bytes = plan.ram_budget_bytes});
 }
 
 /// @param toml  The plan as its file has it.

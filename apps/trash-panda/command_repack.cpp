@@ -1,3 +1,4 @@
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -25,6 +26,7 @@
 #include "plan_report.h"
 #include "plan_request.h"
 #include "progress_bar.h"
+#include "repack_dtype.h"
 #include "repack_plan.h"
 #include "repack_report.h"
 #include "repack_retier.h"
@@ -55,6 +57,11 @@ Result<format::PackOptions> pack_options(const RepackOptions& options, Console& 
   pack.resume = options.resume      ? format::ResumeMode::kAlways
                 : options.no_resume ? format::ResumeMode::kNever
                                     : format::ResumeMode::kIfSame;
+  constexpr std::array<std::string_view, 3> kDirectWords = {"auto", "on", "off"};
+  constexpr std::array kDirectUses = {DirectUse::kAuto, DirectUse::kAlways, DirectUse::kNever};
+  TP_ASSIGN_OR_RETURN(const std::optional<std::size_t> direct,
+                      choice_of(options.direct, kDirectWords));
+  pack.direct = kDirectUses.at(direct.value_or(0));
   pack.generator = fmt::format("trash-panda {}", kVersion);
   pack.stop = stop_flag();
   pack.log = console.logger();
@@ -153,7 +160,7 @@ Result<WrittenPack> write(const RepackOptions& options, const RepackInput& input
       // complete, and took long to write.
       Error error = std::move(verified).error();
       if (target.replaces || error.code() == ErrorCode::kMismatch) {
-        if (const Result<void> removed = FileSystem::posix().remove_all(target.staged); !removed) {
+        if (const Result<void> removed = remove_pack(target.staged, console.logger()); !removed) {
           console.warn(removed.error().to_string());
         }
       } else if (error.code() == ErrorCode::kInterrupted) {
@@ -213,8 +220,9 @@ Result<void> run_repack(const RepackOptions& options, Console& console) {
       const PackTarget target,
       choose_target(options, path, options.dry_run ? TargetUse::kDryRun : TargetUse::kWrite,
                     console));
-  TP_ASSIGN_OR_RETURN(const RepackInput input,
-                      load_repack_input(options, path, target.staged, console));
+  TP_ASSIGN_OR_RETURN(RepackInput input, load_repack_input(options, path, target.staged, console));
+  TP_RETURN_IF_ERROR(choose_dtypes(options, input, console));
+  pack.disk_prefix = target.disk_prefix;
   if (target.replaces) {
     TP_RETURN_IF_ERROR(refuse_source_inside(target.final, input.model.checkpoint));
   }
@@ -228,8 +236,12 @@ Result<void> run_repack(const RepackOptions& options, Console& console) {
                          .dry_run = options.dry_run,
                          .verified = options.verify && !options.dry_run};
   if (options.dry_run) {
-    TP_RETURN_IF_ERROR(format::check_pack_space(FileSystem::posix(), target.staged, input.layout,
-                                                written.manifest, pack.reserve_bytes));
+    // No failure: how much space it takes is what is asked.
+    if (const Result<void> fits = format::check_pack_space(FileSystem::posix(), target.staged,
+                                                           input.layout, written.manifest, pack);
+        !fits) {
+      input.warnings.push_back(fits.error().message());
+    }
     TP_ASSIGN_OR_RETURN(report.free_bytes, FileSystem::posix().free_bytes(folder_of(target.final)));
     TP_ASSIGN_OR_RETURN(report.read_s, read_seconds(path, input.model.checkpoint, console));
     announce(input, console);

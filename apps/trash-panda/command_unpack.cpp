@@ -19,9 +19,6 @@ namespace trash_panda::cli {
 
 namespace {
 
-/// Names that a note lists; the JSON document has all.
-constexpr std::size_t kNamedTensors = 3;
-
 Result<format::UnpackOptions> unpack_options(const UnpackOptions& options, Console& console) {
   format::UnpackOptions unpack;
   TP_ASSIGN_OR_RETURN(unpack.file_bytes_max, size_of(options.max_shard_size));
@@ -62,20 +59,12 @@ std::string unpack_json(const UnpackOptions& options, const format::UnpackLayout
   return json_document(document);
 }
 
-std::string some_names(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < names.size() && i < kNamedTensors; ++i) {
-    text += fmt::format("{}\"{}\"", i == 0 ? "" : ", ", printable(std::string_view(names[i])));
-  }
-  return names.size() > kNamedTensors ? text + ", …" : text;
-}
-
 /// Says what is not as it was in the source.
 void tell_differences(const format::UnpackLayout& layout, const format::Manifest& manifest,
                       Console& console) {
   if (!layout.normalized.empty()) {
     console.note(fmt::format("{} in the pack's form, not the source's: {}",
-                             counted(layout.normalized.size(), "scale"),
+                             counted(layout.normalized.size(), "tensor"),
                              some_names(layout.normalized)));
   }
   if (!manifest.left_out.empty()) {

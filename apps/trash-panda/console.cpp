@@ -172,12 +172,16 @@ void Console::fail(const Error& error, int exit_code) {
   }
   const std::string_view code =
       error.reason().empty() ? error_code_name(error.code()) : error.reason();
-  write_line({}, Style::kPlain,
-             json_line({{"type", "error"},
-                        {"code", code},
-                        {"exit", exit_code},
-                        {"message", error.message()},
-                        {"hint", error.hint()}}));
+  Json line = {{"type", "error"},
+               {"code", code},
+               {"exit", exit_code},
+               {"message", error.message()},
+               {"hint", error.hint()}};
+  if (error.shortage()) {
+    line["needed_bytes"] = error.shortage()->needed_bytes;
+    line["budget_bytes"] = error.shortage()->budget_bytes;
+  }
+  write_line({}, Style::kPlain, json_line(line));
 }
 
 void Console::progress_line(std::string_view line) {

@@ -73,20 +73,28 @@ void add_home(std::string home, std::vector<std::string>& homes) {
   homes.push_back(std::move(home));
 }
 
+/// Adds an account's login, full name and home.
+void add_account(const passwd* account, Identity& identity) {
+  if (account == nullptr) {
+    return;
+  }
+  identity.users.emplace_back(account->pw_name);
+  add_home(account->pw_dir, identity.homes);
+  const std::string real_name = account->pw_gecos == nullptr ? "" : account->pw_gecos;
+  identity.users.push_back(real_name.substr(0, real_name.find(',')));
+}
+
 }  // namespace
 
 Identity find_identity(const std::filesystem::path& cache_folder) {
   Identity identity;
   for (const char* name : {"USER", "LOGNAME", "SUDO_USER"}) {
-    identity.users.push_back(environment_value(name));
+    const std::string user = environment_value(name);
+    identity.users.push_back(user);
+    add_account(user.empty() ? nullptr : ::getpwnam(user.c_str()), identity);
   }
   add_home(environment_value("HOME"), identity.homes);
-  if (const passwd* account = ::getpwuid(::getuid()); account != nullptr) {
-    identity.users.emplace_back(account->pw_name);
-    add_home(account->pw_dir, identity.homes);
-    const std::string real_name = account->pw_gecos == nullptr ? "" : account->pw_gecos;
-    identity.users.push_back(real_name.substr(0, real_name.find(',')));
-  }
+  add_account(::getpwuid(::getuid()), identity);
   std::array<char, 256> host = {};
   if (::gethostname(host.data(), host.size() - 1) == 0) {
     identity.hosts.emplace_back(host.data());

@@ -42,7 +42,7 @@ Result<void> measure_for_plan(ProbeMode mode, plan::Hardware& hardware, Console&
     TP_RETURN_IF_ERROR(runtime::measure_hardware(
         {.effort = mode == ProbeMode::kForce ? runtime::ProbeEffort::kQuick
                                              : runtime::ProbeEffort::kBrief,
-         .may_write = false,
+         .may_write = mode == ProbeMode::kForce,
          .io = io,
          .on_step =
              [&](std::string_view step) { progress.set_title(fmt::format("measuring {}", step)); },

@@ -125,4 +125,13 @@ std::string counted(std::uint64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", format_count(count), noun, count == 1 ? "" : "s");
 }
 
+std::string some_names(const std::vector<std::string>& names) {
+  constexpr std::size_t kNamed = 3;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kNamed, names.size()); ++i) {
+    text += fmt::format("{}\"{}\"", i == 0 ? "" : ", ", printable(std::string_view(names[i])));
+  }
+  return names.size() > kNamed ? text + ", …" : text;
+}
+
 }  // namespace trash_panda::cli

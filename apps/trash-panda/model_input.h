@@ -49,4 +49,7 @@ Result<LoadedModel> load_model(const std::filesystem::path& path,
 /// "1 block", "57 blocks".
 [[nodiscard]] std::string counted(std::uint64_t count, std::string_view noun);
 
+/// The first few of a list of names, quoted, for a message.
+[[nodiscard]] std::string some_names(const std::vector<std::string>& names);
+
 }  // namespace trash_panda::cli

@@ -15,8 +15,11 @@
 #include <fmt/format.h>
 
 #include "trash_panda/base/file.h"
+#include "trash_panda/base/file_system.h"
 #include "trash_panda/base/units.h"
+#include "trash_panda/format/linked_shard.h"
 #include "trash_panda/format/manifest.h"
+#include "trash_panda/format/pack_writer.h"
 
 #include "output_file.h"
 
@@ -113,17 +116,23 @@ Result<std::vector<fs::path>> list_replaceable_pack(const fs::path& path) {
         path,
         fmt::format("which files are a part of it can't be told, {}", manifest.error().message())));
   }
+  // The mark of a pack in the making is left where a run was killed right after it was whole.
   std::set<std::string> own = {std::string(format::kManifestName),
-                               std::string(format::kPackPlanName)};
+                               std::string(format::kPackPlanName),
+                               std::string(format::kStagingMarkName)};
+  std::set<std::string> shards;
   for (const format::PackedShard& shard : manifest->shards) {
-    own.insert(shard.name);
+    shards.insert(shard.name);
   }
+  own.insert(shards.begin(), shards.end());
   std::vector<fs::path> files;
   for (fs::directory_iterator entry(path, error), end; !error && entry != end;
        entry.increment(error)) {
-    const bool is_own = own.contains(entry->path().filename().native()) &&
-                        fs::is_regular_file(fs::symlink_status(entry->path(), error));
-    if (!is_own) {
+    const std::string name = entry->path().filename().native();
+    const fs::file_status status = fs::symlink_status(entry->path(), error);
+    const bool is_file =
+        fs::is_regular_file(status) || (fs::is_symlink(status) && shards.contains(name));
+    if (!is_file || !own.contains(name)) {
       return std::unexpected(not_replaced(
           path, fmt::format("{} is not a part of the pack", printable(entry->path()))));
     }
@@ -153,7 +162,7 @@ Result<void> refuse_source_inside(const fs::path& folder, const format::Checkpoi
   return {};
 }
 
-Result<void> remove_pack(const fs::path& path) {
+Result<void> remove_pack(const fs::path& path, const Logger& log) {
   if (::rmdir(path.c_str()) == 0) {
     return {};  // Empty: a removal that was cut short.
   }
@@ -162,10 +171,7 @@ Result<void> remove_pack(const fs::path& path) {
   std::ranges::partition(
       files, [](const fs::path& file) { return file.filename() != format::kManifestName; });
   for (const fs::path& file : files) {
-    if (::unlink(file.c_str()) != 0 && errno != ENOENT) {
-      return std::unexpected(Error::from_errno(
-          errno, fmt::format("can't remove {}", printable(file)), ErrorCode::kOutput));
-    }
+    TP_RETURN_IF_ERROR(format::remove_pack_file(FileSystem::posix(), file, log));
   }
   if (::rmdir(path.c_str()) != 0 && errno != ENOENT) {
     return std::unexpected(Error::from_errno(errno, fmt::format("can't remove {}", printable(path)),

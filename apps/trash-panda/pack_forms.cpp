@@ -8,6 +8,14 @@
 
 namespace trash_panda::cli {
 
+std::vector<plan::StorageForm> packable_forms(const plan::Hardware& hardware) {
+  std::vector<plan::StorageForm> forms = {plan::StorageForm::kExponent};
+  if (hardware.gpus.empty()) {
+    forms.push_back(plan::StorageForm::kZstd);
+  }
+  return forms;
+}
+
 std::vector<std::string> form_warnings(const plan::Plan& plan,
                                        const std::set<std::string_view>& coded) {
   if (!plan.predicted) {
@@ -16,7 +24,7 @@ std::vector<std::string> form_warnings(const plan::Plan& plan,
   std::size_t raw_count = 0;
   std::size_t coded_count = 0;
   for (const plan::PlannedBlock& block : plan.blocks) {
-    const bool is_planned_coded = block.form == plan::StorageForm::kExponent;
+    const bool is_planned_coded = block.form != plan::StorageForm::kRaw;
     const bool is_coded = coded.contains(block.name);
     raw_count += is_planned_coded && !is_coded ? 1 : 0;
     coded_count += !is_planned_coded && is_coded ? 1 : 0;

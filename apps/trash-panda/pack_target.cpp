@@ -83,6 +83,21 @@ Result<void> check_folder(const fs::path& folder) {
   return {};
 }
 
+/// What the file of the disk tier's shard is to be called, up to what the library adds.
+Result<fs::path> disk_prefix(const Setting& disk_dir, const fs::path& target) {
+  if (!disk_dir.given()) {
+    return fs::path();
+  }
+  TP_RETURN_IF_ERROR(check_folder(disk_dir.text));
+  std::error_code error;
+  const fs::path folder = fs::canonical(disk_dir.text, error);
+  if (error) {
+    return std::unexpected(Error::from_errno(
+        error.value(), fmt::format("can't find {}", printable(fs::path(disk_dir.text)))));
+  }
+  return folder / target.filename();
+}
+
 /// Takes over the pack that is to be replaced, and clears away what an interrupted run left.
 Result<std::unique_ptr<DirectoryLock>> lock_replaced(const PackTarget& target, Console& console) {
   FileSystem& files = FileSystem::posix();
@@ -100,7 +115,7 @@ Result<std::unique_ptr<DirectoryLock>> lock_replaced(const PackTarget& target, C
   old += kOldSuffix;
   for (const fs::path& left : {target.staged, old}) {
     if (files.exists(left)) {
-      TP_RETURN_IF_ERROR(remove_pack(left));
+      TP_RETURN_IF_ERROR(remove_pack(left, console.logger()));
       console.note(fmt::format("removed {}, which an interrupted run left", printable(left)));
     }
   }
@@ -120,6 +135,7 @@ Result<PackTarget> choose_target(const RepackOptions& options, const fs::path& m
   target.staged = target.final;
   const fs::path folder = folder_of(target.final);
   TP_RETURN_IF_ERROR(check_folder(folder));
+  TP_ASSIGN_OR_RETURN(target.disk_prefix, disk_prefix(options.disk_dir, target.final));
   std::error_code error;
   if (!fs::exists(fs::symlink_status(target.final, error))) {
     return target;
@@ -156,7 +172,7 @@ Result<void> publish_pack(const PackTarget& target, Console& console) {
     TP_RETURN_IF_ERROR(files.rename(target.staged, target.final));
   }
   TP_RETURN_IF_ERROR(files.sync_directory(fs::absolute(target.final).parent_path()));
-  if (const Result<void> removed = remove_pack(old); !removed) {
+  if (const Result<void> removed = remove_pack(old, console.logger()); !removed) {
     // The new pack is in place: that is what was asked for.
     console.warn(
         fmt::format("the old pack is left in {}: {}", printable(old), removed.error().message()));

@@ -16,6 +16,8 @@ struct PackTarget {
   std::filesystem::path final;
   /// Where it is written first: `final` itself, or a name beside it when a pack is replaced.
   std::filesystem::path staged;
+  /// Where the disk tier's shard goes, by --disk-dir: as PackOptions::disk_prefix.
+  std::filesystem::path disk_prefix;
   bool replaces = false;
   /// On the pack that is replaced, so that two runs don't replace it at a time.
   std::unique_ptr<DirectoryLock> lock;

@@ -48,7 +48,8 @@ Json tiers_json(const plan::Plan& plan) {
   Json tiers;
   for (const Tier tier : {Tier::kGpu, Tier::kRam, Tier::kDisk}) {
     tiers[std::string(format::tier_name(tier))] = {{"block_count", plan.block_count(tier)},
-                                                   {"stored_bytes", plan.stored_bytes(tier)},
+                                                   {"stored_bytes", plan.moved_bytes(tier)},
+                                                   {"raw_bytes", plan.stored_bytes(tier)},
                                                    {"extent_bytes", plan.extent_bytes(tier)}};
   }
   return tiers;
@@ -70,12 +71,14 @@ Json blocks_json(const plan::Plan& plan) {
   return blocks;
 }
 
-Json rate_json(const std::optional<std::uint64_t>& bytes_per_s) {
-  return bytes_per_s ? Json(*bytes_per_s) : Json();
+Json rate_json(const std::optional<std::uint64_t>& measured) {
+  return measured ? Json(*measured) : Json();
 }
 
 Json rates_json(const plan::Plan& plan) {
   return {{"disk_bytes_per_s", rate_json(plan.rates.disk_bytes_per_s)},
+          {"disk_request_bytes", rate_json(plan.rates.disk_request_bytes)},
+          {"disk_queue_depth", rate_json(plan.rates.disk_queue_depth)},
           {"decode_bytes_per_s", rate_json(plan.rates.decode_bytes_per_s)},
           {"expand_bytes_per_s", rate_json(plan.rates.expand_bytes_per_s)},
           {"link_bytes_per_s", rate_json(plan.rates.link_bytes_per_s)},

@@ -125,7 +125,7 @@ std::string tier_table(const plan::Plan& plan) {
       footnotes += row.parts.empty() ? "" : fmt::format("{} {}\n", mark, row.parts);
     }
     rows.push_back({std::string(format::tier_name(tier)), format_count(plan.block_count(tier)),
-                    format_bytes(plan.stored_bytes(tier)), budget,
+                    format_bytes(plan.moved_bytes(tier)), budget,
                     plan.predicted ? tier_step(plan, tier) : std::string()});
   }
   return format_table("lrrll", rows) + footnotes;

@@ -12,6 +12,7 @@
 #include "trash_panda/base/file.h"
 
 #include "model_input.h"
+#include "pack_forms.h"
 
 namespace trash_panda::cli {
 
@@ -125,7 +126,7 @@ Result<std::string_view> compute_dtype_of(const Setting& setting) {
 Result<plan::PlanRequest> make_plan_request(const PlanOptions& options,
                                             const plan::Hardware& hardware,
                                             plan::PlanRequest request) {
-  request.forms = {plan::StorageForm::kExponent};
+  request.forms = packable_forms(hardware);
   TP_RETURN_IF_ERROR(override_budgets(options, hardware, request));
   TP_RETURN_IF_ERROR(override_by(options.resident_blocks, count_of(options.resident_blocks),
                                  request.resident_blocks));

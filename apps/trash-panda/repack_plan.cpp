@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -30,45 +31,38 @@ namespace trash_panda::cli {
 
 namespace {
 
-/// The numbered prefixes of a plan's blocks: what the plan was made with, --group included, is
-/// found again whatever the search would say.
-std::vector<std::string> groups_of(const plan::Plan& plan) {
-  std::vector<std::string> groups;
-  for (const plan::PlannedBlock& block : plan.blocks) {
-    const std::string prefix(group_prefix(block.name));
-    if (std::ranges::find(groups, prefix) == groups.end()) {
-      groups.push_back(prefix);
-    }
-  }
-  return groups;
-}
-
-constexpr std::array<std::string_view, 3> kCompressWords = {"auto", "none", "exponent"};
-enum class Compress { kAuto, kNone, kExponent };
+constexpr std::array<std::string_view, 4> kCompressWords = {"auto", "none", "exponent", "max"};
+enum class Compress { kAuto, kNone, kExponent, kMax };
 
 Result<Compress> compress_of(const Setting& setting) {
   TP_ASSIGN_OR_RETURN(const std::optional<std::size_t> index, choice_of(setting, kCompressWords));
-  constexpr std::array kWays = {Compress::kAuto, Compress::kNone, Compress::kExponent};
+  constexpr std::array kWays = {Compress::kAuto, Compress::kNone, Compress::kExponent,
+                                Compress::kMax};
   return kWays.at(index.value_or(0));
 }
 
-/// Decides which extents get exponent codes. On its own: the blocks for which the plan says so. A
+/// Decides which extents get codes. On its own: the blocks for which the plan says so. A
 /// plan that was made without measured rates says nothing; then the blocks that are read in every
 /// pass, since there a drive is what is waited for.
 void choose_codecs(Compress compress, const plan::Plan& plan, format::PackLayout& layout) {
-  std::set<std::string_view> coded;
+  std::map<std::string_view, plan::StorageForm> forms;
   for (const plan::PlannedBlock& block : plan.blocks) {
-    if (plan.predicted ? block.form == plan::StorageForm::kExponent
-                       : block.tier == plan::Tier::kDisk) {
-      coded.insert(block.name);
-    }
+    const bool is_disk = block.tier == plan::Tier::kDisk;
+    forms[block.name] = plan.predicted ? block.form
+                        : is_disk      ? plan::StorageForm::kExponent
+                                       : plan::StorageForm::kRaw;
   }
   for (format::ExtentLayout& extent : layout.extents) {
-    if (compress == Compress::kExponent) {
+    if (compress == Compress::kExponent || compress == Compress::kMax) {
       extent.coded = format::CodedFloats::kAll;
-    } else if (compress == Compress::kAuto && extent.tier != format::Tier::kBase &&
-               coded.contains(extent.name)) {
-      extent.coded = format::CodedFloats::kBf16;
+      extent.rest =
+          compress == Compress::kMax ? format::CodedRest::kZstd : format::CodedRest::kNone;
+    } else if (compress == Compress::kAuto && extent.tier != format::Tier::kBase) {
+      const auto form = forms.find(extent.name);
+      const bool is_coded = form != forms.end() && form->second != plan::StorageForm::kRaw;
+      const bool has_zstd = is_coded && form->second == plan::StorageForm::kZstd;
+      extent.coded = is_coded ? format::CodedFloats::kBf16 : format::CodedFloats::kNone;
+      extent.rest = has_zstd ? format::CodedRest::kZstd : format::CodedRest::kNone;
     }
   }
 }
@@ -76,7 +70,7 @@ void choose_codecs(Compress compress, const plan::Plan& plan, format::PackLayout
 void warn_of_forms(RepackInput& input) {
   std::set<std::string_view> coded;
   for (const format::ExtentLayout& extent : input.layout.extents) {
-    if (extent.coded != format::CodedFloats::kNone) {
+    if (extent.coded != format::CodedFloats::kNone || extent.rest != format::CodedRest::kNone) {
       coded.insert(extent.name);
     }
   }
@@ -86,11 +80,12 @@ void warn_of_forms(RepackInput& input) {
 }
 
 Result<plan::Plan> plan_for_this_machine(const LoadedModel& model) {
+  const plan::Hardware hardware = runtime::probe_hardware();
   plan::PlanRequest request;
-  request.forms = {plan::StorageForm::kExponent};
+  request.forms = packable_forms(hardware);
   const plan::ModelSummary summary =
       plan::summarize_model(model.checkpoint, model.weights, model.blocks, request.compute_dtype);
-  return plan::make_plan(summary, runtime::probe_hardware(), request);
+  return plan::make_plan(summary, hardware, request);
 }
 
 /// Blocks of a tier as --assign would have them: "ram=0,1,7".
@@ -112,7 +107,7 @@ Result<plan::Plan> replan(const plan::Plan& plan, const plan::ModelSummary& summ
   plan::Hardware hardware;
   hardware.ram_total_bytes = std::max(plan.ram_limit_bytes, plan.ram_budget_bytes);
   plan::PlanRequest request;
-  request.forms = {plan::StorageForm::kExponent};
+  request.forms = packable_forms(hardware);
   request.max_ram_bytes = plan.ram_budget_bytes;
   request.max_vram_bytes = plan.vram_budget_bytes;
   request.compute_dtype = plan.compute_dtype;
@@ -206,7 +201,7 @@ Result<RepackInput> load_repack_input(const RepackOptions& options,
     TP_ASSIGN_OR_RETURN(plan_text, read_small_file(options.plan.text, kPlanInputBytesMax));
     TP_ASSIGN_OR_RETURN(input.plan, plan::parse_plan_toml(plan_text, options.plan.text));
   }
-  TP_ASSIGN_OR_RETURN(input.model, load_model(model_path, groups_of(input.plan), console));
+  TP_ASSIGN_OR_RETURN(input.model, load_model(model_path, input.plan.groups(), console));
   TP_RETURN_IF_ERROR(format::check_packable(input.model.checkpoint));
   input.warnings = input.model.warnings;
   if (!options.plan.given() && !options.no_resume && take_interrupted_plan(staged, input)) {

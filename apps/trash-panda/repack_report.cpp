@@ -37,6 +37,25 @@ bool is_estimate(const RepackReport& report) {
          });
 }
 
+std::uint64_t converted_count(const RepackReport& report, bool is_exact) {
+  return static_cast<std::uint64_t>(std::ranges::count_if(
+      report.input->layout.conversions,
+      [&](const auto& conversion) { return conversion.second.is_exact == is_exact; }));
+}
+
+/// Which weights have another dtype than in the source.
+std::string conversions_text(const RepackReport& report) {
+  std::string text;
+  if (const std::uint64_t count = converted_count(report, /*is_exact=*/true); count > 0) {
+    text += fmt::format("\n{} of f32 as bf16, without loss\n", counted(count, "weight"));
+  }
+  if (const std::uint64_t count = converted_count(report, /*is_exact=*/false); count > 0) {
+    text += fmt::format("\n{} rounded; unpack can't give what the checkpoint has\n",
+                        counted(count, "weight"));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string repack_text(const RepackReport& report, const Console& console) {
@@ -61,6 +80,7 @@ std::string repack_text(const RepackReport& report, const Console& console) {
                     format_bytes(size.tier_bytes.at(tier))});
   }
   out += format_table("lrr", rows);
+  out += conversions_text(report);
   if (report.dry_run) {
     out += fmt::format("\n{} are free on its drive", format_bytes(report.free_bytes));
     if (report.read_s) {
@@ -96,6 +116,8 @@ std::string repack_json(const RepackReport& report) {
       {"total_bytes", size.total_bytes},
       {"tiers", tiers},
       {"shards", shards},
+      {"narrowed_count", converted_count(report, /*is_exact=*/true)},
+      {"rounded_count", converted_count(report, /*is_exact=*/false)},
       {"elapsed_s", std::chrono::duration<double>(report.elapsed).count()},
       {"warnings", report.input->warnings}};
   if (report.dry_run) {

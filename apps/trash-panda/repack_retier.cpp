@@ -1,5 +1,6 @@
 #include "repack_retier.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <set>
@@ -73,7 +74,9 @@ void warn_of_kept_forms(const format::Manifest& manifest, const plan::Plan& plan
                         Console& console) {
   std::set<std::string_view> coded;
   for (const format::PackedExtent& extent : manifest.extents) {
-    if (extent.codec == format::kCodecExponent) {
+    if (std::ranges::any_of(extent.tensors, [](const format::PackedTensor& tensor) {
+          return tensor.coding != format::TensorCoding::kRaw;
+        })) {
       coded.insert(extent.name);
     }
   }
@@ -85,11 +88,29 @@ void warn_of_kept_forms(const format::Manifest& manifest, const plan::Plan& plan
 Result<void> check_retier_options(const RepackOptions& options) {
   for (const auto& [name, setting] :
        {std::pair<std::string_view, const Setting&>("--align", options.align),
-        {"--compress", options.compress}}) {
+        {"--compress", options.compress},
+        {"--dtype", options.dtype},
+        {"--disk-dir", options.disk_dir}}) {
     if (setting.source.starts_with('-')) {
       return std::unexpected(
           Error(ErrorCode::kUsage, fmt::format("{}: a pack can't be laid out otherwise", name))
               .with_hint("pack its source anew"));
+    }
+  }
+  const auto is_asked_for = [](const Setting& setting) { return setting.source.starts_with('-'); };
+  for (const auto& [name, is_given] :
+       {std::pair<std::string_view, bool>("--verify", options.verify),
+        {"--resume", options.resume},
+        {"--no-resume", options.no_resume},
+        {"--direct", is_asked_for(options.direct)},
+        {"--reserve", is_asked_for(options.reserve)},
+        {"--limit-rate", is_asked_for(options.limit_rate)}}) {
+    if (is_given) {
+      return std::unexpected(
+          Error(ErrorCode::kUsage,
+                fmt::format("{}: fitting a pack to another plan writes no weight", name))
+              .with_hint(options.verify ? "without it; then: trash-panda verify PACK"
+                                        : "leave it out"));
     }
   }
   return {};

@@ -8,17 +8,23 @@
 namespace trash_panda::cli {
 
 std::string resume_command(const RepackOptions& options) {
-  std::string command = "trash-panda repack " + shell_quoted(options.model.text);
+  // The name that it was given by is a part of the pack: "./" before it would change that.
+  const bool is_like_option = options.model.text.starts_with('-');
+  const std::string model = shell_quoted(options.model.text);
+  std::string command = "trash-panda repack" + (is_like_option ? "" : " " + model);
   const auto add = [&command](std::string_view flag, const Setting& setting) {
-    // What came from the environment is still there.
-    if (setting.source.starts_with('-')) {
+    // Of the environment, too: it may have been set for the one command.
+    if (setting.given()) {
       command += " " + std::string(flag) + " " + shell_quoted(setting.text);
     }
   };
   add("-o", options.output);
   add("--plan", options.plan);
   add("--compress", options.compress);
+  add("--dtype", options.dtype);
   add("--align", options.align);
+  add("--disk-dir", options.disk_dir);
+  add("--direct", options.direct);
   add("--reserve", options.reserve);
   add("--limit-rate", options.limit_rate);
   for (const auto& [flag, is_given] : {std::pair<std::string_view, bool>("--force", options.force),
@@ -27,7 +33,7 @@ std::string resume_command(const RepackOptions& options) {
       command += " " + std::string(flag);
     }
   }
-  return command + " --resume";
+  return command + " --resume" + (is_like_option ? " -- " + model : "");
 }
 
 }  // namespace trash_panda::cli

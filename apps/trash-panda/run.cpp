@@ -136,7 +136,7 @@ Result<int> run_guarded(const CommandLine& command_line, Console& console) {
 
 int run(int argc, char** argv) {
   fill_standard_streams();
-  ignore_broken_pipes();
+  ignore_signals_of_writes();
   const std::span<char*> words(argv, static_cast<std::size_t>(argc));
   const std::vector<std::string> arguments(words.empty() ? words.begin() : words.begin() + 1,
                                            words.end());

@@ -10,7 +10,7 @@
 namespace trash_panda::cli {
 
 struct HistorySpan {
-  std::string kind;  ///< "read", "wait", "expand", "compute", or what later versions add.
+  std::string kind;  ///< "read", "wait", "decode", "expand", "compute", or what later versions add.
   std::uint64_t pass = 0;
   std::string block;
   double begin_s = 0;  ///< Since the run began.

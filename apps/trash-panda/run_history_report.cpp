@@ -47,11 +47,12 @@ std::string pass_table(const RunHistory& history) {
       {"pass", "time", "read", "reading", "waiting", "expanding", "computing"}};
   for (const HistoryPass& pass : history.passes) {
     const KindSeconds& seconds = by_pass[pass.pass];
-    rows.push_back(
-        {fmt::format("{}", pass.pass), format_seconds(pass.end_s - pass.begin_s),
-         format_bytes(pass.read_bytes_ram + pass.read_bytes_disk),
-         format_seconds(of_kind(seconds, "read")), format_seconds(of_kind(seconds, "wait")),
-         format_seconds(of_kind(seconds, "expand")), format_seconds(of_kind(seconds, "compute"))});
+    rows.push_back({fmt::format("{}", pass.pass), format_seconds(pass.end_s - pass.begin_s),
+                    format_bytes(pass.read_bytes_ram + pass.read_bytes_disk),
+                    format_seconds(of_kind(seconds, "read")),
+                    format_seconds(of_kind(seconds, "wait")),
+                    format_seconds(of_kind(seconds, "decode") + of_kind(seconds, "expand")),
+                    format_seconds(of_kind(seconds, "compute"))});
   }
   return format_table("rrrrrrr", rows);
 }
@@ -116,6 +117,7 @@ std::string history_json(const RunHistory& history, std::string_view file) {
                       {"read_bytes_disk", pass.read_bytes_disk},
                       {"read_s", of_kind(seconds, "read")},
                       {"wait_s", of_kind(seconds, "wait")},
+                      {"decode_s", of_kind(seconds, "decode")},
                       {"expand_s", of_kind(seconds, "expand")},
                       {"compute_s", of_kind(seconds, "compute")}});
   }

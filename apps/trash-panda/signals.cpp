@@ -55,11 +55,12 @@ int received_signal() {
   return g_signal;
 }
 
-void ignore_broken_pipes() {
+void ignore_signals_of_writes() {
   struct sigaction action = {};
   action.sa_handler = SIG_IGN;
   ::sigemptyset(&action.sa_mask);
   ::sigaction(SIGPIPE, &action, nullptr);
+  ::sigaction(SIGXFSZ, &action, nullptr);
 }
 
 }  // namespace trash_panda::cli

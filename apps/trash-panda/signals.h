@@ -22,8 +22,8 @@ class InterruptScope {
 /// Number of the signal that arrived; 0: none.
 [[nodiscard]] int received_signal();
 
-/// A reader that goes away (`| head`) shall be seen as a failed write, not end the process: a
-/// repack whose progress is piped must still clean up.
-void ignore_broken_pipes();
+/// A reader that goes away (`| head`) and a file that grows over the limit (`ulimit -f`) shall be
+/// seen as failed writes, not end the process: a repack must still clean up and say how to take on.
+void ignore_signals_of_writes();
 
 }  // namespace trash_panda::cli

@@ -11,6 +11,7 @@
 
 #include "trash_panda/base/nearest_name.h"
 #include "trash_panda/base/printable.h"
+#include "trash_panda/plan/prediction.h"
 
 #include "setting.h"
 
@@ -120,17 +121,14 @@ void use_hardware(const plan::Hardware& hardware, plan::Plan& plan) {
     replace(plan.rates.disk_bytes_per_s, hardware.disks.front().read_bytes_per_s);
   }
   replace(plan.rates.decode_bytes_per_s, hardware.cpu.expand.zstd_bytes_per_s);
-  const bool has_gpu = plan.uses_vram() && !hardware.gpus.empty();
-  const plan::ExpandRates& expand =
-      has_gpu ? hardware.gpus.front().expand : hardware.cpu.expand_one_thread;
-  const bool is_coded = std::ranges::any_of(plan.blocks, [](const plan::PlannedBlock& block) {
-    return block.form == plan::StorageForm::kExponent;
-  });
-  replace(plan.rates.expand_bytes_per_s,
-          is_coded ? expand.exponent_bytes_per_s : expand.fp8_bytes_per_s);
+  const std::size_t gpu = plan.request.gpu_index;
+  const bool has_gpu = plan.uses_vram() && gpu < hardware.gpus.size();
+  const plan::ExpandRates& expand = has_gpu ? hardware.gpus[gpu].expand : hardware.cpu.expand;
+  replace(plan.rates.expand_bytes_per_s, plan::expansion_bytes_per_s(plan.blocks, expand));
   if (has_gpu) {
-    replace(plan.rates.link_bytes_per_s, hardware.gpus.front().h2d_pinned_bytes_per_s);
+    replace(plan.rates.link_bytes_per_s, hardware.gpus[gpu].h2d_pinned_bytes_per_s);
   }
+  plan.rates.forget_zeros();
 }
 
 Result<std::vector<SimulationCase>> list_simulation_cases(

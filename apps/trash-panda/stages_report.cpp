@@ -95,7 +95,8 @@ Json tier_json(const plan::Plan& plan) {
   Json tiers;
   for (const plan::Tier tier : {plan::Tier::kGpu, plan::Tier::kRam, plan::Tier::kDisk}) {
     tiers[std::string(format::tier_name(tier))] = {{"block_count", plan.block_count(tier)},
-                                                   {"stored_bytes", plan.stored_bytes(tier)}};
+                                                   {"stored_bytes", plan.moved_bytes(tier)},
+                                                   {"raw_bytes", plan.stored_bytes(tier)}};
   }
   return tiers;
 }

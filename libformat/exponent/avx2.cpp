@@ -109,7 +109,7 @@ TP_AVX2_INLINE void avx2_store_values(__m256i rests, __m256i exponents, std::byt
   const __m256i b = _mm256_unpackhi_epi8(low, high);
   const __m256i first = _mm256_permute2x128_si256(a, b, 0x20);
   const __m256i second = _mm256_permute2x128_si256(a, b, 0x31);
-  auto* const target = static_cast<__m256i*>(static_cast<void*>(values));
+  auto* const target = reinterpret_cast<__m256i*>(values);
   if constexpr (kUse == DecodedUse::kLater) {
     _mm256_stream_si256(target, first);
     _mm256_stream_si256(target + 1, second);
@@ -141,7 +141,7 @@ TP_AVX2 bool avx2_decode_escapes(const std::byte* escapes, const EscapeCounts& c
   std::uint16_t* places_end = places.data();
   for (std::size_t i = 0; i < counts.escape_count; i += kAvx2Step) {
     const __m256i codes = avx2_unpack_escape_codes(escapes + i / 8 * kEscapeOctetBytes);
-    _mm256_storeu_si256(static_cast<__m256i*>(static_cast<void*>(exponents + i)),
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(exponents + i),
                         _mm256_shuffle_epi8(table, codes));
     auto is_literal = static_cast<std::uint32_t>(
         _mm256_movemask_epi8(_mm256_cmpeq_epi8(codes, avx2_bytes(kLiteralCode))));
@@ -212,14 +212,13 @@ constexpr std::array<std::uint64_t, 256> kCompressShuffles = make_compress_shuff
 /// Appends those of 32 bytes whose bits are set; writes up to 8 bytes past the last one.
 TP_AVX2_INLINE std::uint8_t* avx2_compress(__m256i bytes, std::uint32_t mask, std::uint8_t* to) {
   alignas(32) std::array<std::uint8_t, kAvx2Step> all;
-  _mm256_store_si256(static_cast<__m256i*>(static_cast<void*>(all.data())), bytes);
+  _mm256_store_si256(reinterpret_cast<__m256i*>(all.data()), bytes);
   for (std::size_t i = 0; i < kAvx2Step; i += 8, mask >>= 8U) {
     const std::uint32_t octet = mask & 0xffU;
     const __m128i packed = _mm_shuffle_epi8(
-        _mm_loadl_epi64(static_cast<const __m128i*>(static_cast<const void*>(all.data() + i))),
-        _mm_loadl_epi64(
-            static_cast<const __m128i*>(static_cast<const void*>(&kCompressShuffles[octet]))));
-    _mm_storel_epi64(static_cast<__m128i*>(static_cast<void*>(to)), packed);
+        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(all.data() + i)),
+        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(&kCompressShuffles[octet])));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(to), packed);
     to += _mm_popcnt_u32(octet);
   }
   return to;
@@ -244,7 +243,7 @@ TP_AVX2_INLINE void avx2_pack_codes(__m256i codes, std::byte* to) {
   const __m256i gathered = _mm256_shuffle_epi8(quads, _mm256_set1_epi32(0x0c080400));
   const __m128i packed =
       _mm_unpacklo_epi32(_mm256_castsi256_si128(gathered), _mm256_extracti128_si256(gathered, 1));
-  _mm_storel_epi64(static_cast<__m128i*>(static_cast<void*>(to)), packed);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(to), packed);
 }
 
 /// Packs 32 3-bit codes into 12 bytes; writes 16.
@@ -260,7 +259,7 @@ TP_AVX2_INLINE void avx2_pack_escape_codes(__m256i codes, std::byte* to) {
       _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 8, 9, 10, z, z, z, z, z, z, z, z, z, z)));
   const __m128i packed = _mm_or_si128(_mm256_castsi256_si128(gathered),
                                       _mm_slli_si128(_mm256_extracti128_si256(gathered, 1), 6));
-  _mm_storeu_si128(static_cast<__m128i*>(static_cast<void*>(to)), packed);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), packed);
 }
 
 TP_AVX2 std::uint32_t avx2_encode_escapes(const std::uint8_t* exponents, std::size_t count,
@@ -302,7 +301,7 @@ TP_AVX2 EscapeCounts avx2_encode(const std::byte* values, std::size_t group_coun
         _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xd8);
     const __m256i low7 = avx2_bytes(0x7f);
     _mm256_storeu_si256(
-        static_cast<__m256i*>(static_cast<void*>(tile.rests + i)),
+        reinterpret_cast<__m256i*>(tile.rests + i),
         _mm256_or_si256(_mm256_and_si256(low7, lows), _mm256_andnot_si256(low7, highs)));
     const __m256i codes = avx2_codes_of(exponents, codes_of.tables.first);
     avx2_pack_codes(codes, tile.codes + i / 4);

@@ -91,8 +91,8 @@ TP_AVX512_INLINE void avx512_store_values(__m512i rests, __m512i exponents, std:
   const __m512i second =
       _mm512_permutex2var_epi64(a, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), b);
   if constexpr (kUse == DecodedUse::kLater) {
-    _mm512_stream_si512(static_cast<__m512i*>(static_cast<void*>(values)), first);
-    _mm512_stream_si512(static_cast<__m512i*>(static_cast<void*>(values + sizeof first)), second);
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(values), first);
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(values + sizeof first), second);
   } else {
     _mm512_storeu_si512(values, first);
     _mm512_storeu_si512(values + sizeof first, second);
@@ -148,8 +148,7 @@ TP_AVX512 bool avx512_decode_groups(const ConstTilePlanes& tile, std::size_t gro
   const __m512i two_bits = avx512_bytes(3);
   const std::uint8_t* escaped = exponents.data();
   for (std::size_t i = 0; i < group_count * kAvx512Step; i += kAvx512Step) {
-    const __m128i packed =
-        _mm_loadu_si128(static_cast<const __m128i*>(static_cast<const void*>(tile.codes + i / 4)));
+    const __m128i packed = _mm_loadu_si128(reinterpret_cast<const __m128i*>(tile.codes + i / 4));
     const __m512i codes = _mm512_and_si512(
         _mm512_maskz_multishift_epi64_epi8(kAvx512AllBytes, shifts,
                                            _mm512_maskz_cvtepu16_epi64(kAvx512AllQwords, packed)),
@@ -247,7 +246,7 @@ TP_AVX512 EscapeCounts avx512_encode(const std::byte* values, std::size_t group_
         exponents, _mm512_cmpeq_epi8_mask(codes, avx512_bytes(kEscapeCode)), escaped_end);
     const __m512i pairs = _mm512_maddubs_epi16(codes, _mm512_set1_epi16(0x0401));
     const __m512i quads = _mm512_madd_epi16(pairs, _mm512_set1_epi32(0x00100001));
-    _mm_storeu_si128(static_cast<__m128i*>(static_cast<void*>(tile.codes + i / 4)),
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(tile.codes + i / 4),
                      _mm512_maskz_cvtepi32_epi8(kAvx512AllDwords, quads));
   }
   const auto escape_count = static_cast<std::size_t>(escaped_end - escaped.data());

@@ -111,6 +111,11 @@ const ExponentKernels& kernels_of(const ExponentDecodeOptions& options) {
 
 }  // namespace
 
+Result<void> check_exponent_chunk(Dtype dtype, std::span<const std::byte> coded) {
+  TP_RETURN_IF_ERROR(check_chunk(dtype, coded));
+  return {};
+}
+
 Result<void> decode_exponent_chunk(Dtype dtype, std::span<const std::byte> coded_chunk,
                                    std::span<std::byte> raw, const ExponentDecodeOptions& options) {
   TP_ASSIGN_OR_RETURN(const CheckedChunk chunk, check_chunk(dtype, coded_chunk));

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include <fmt/format.h>
+#include "trash_panda/base/implementation.h"
 
 #include "exponent/kernels.h"
 
@@ -37,22 +37,7 @@ const ExponentImplementation& best_exponent_implementation() {
 }
 
 Result<const ExponentImplementation*> find_exponent_implementation(std::string_view name) {
-  std::string names;
-  for (const ExponentImplementation& implementation : exponent_implementations()) {
-    if (implementation.name == name && !implementation.is_supported) {
-      return std::unexpected(Error(ErrorCode::kUnsupported,
-                                   fmt::format("this CPU has no {}, which the exponent code's "
-                                               "implementation \"{}\" needs",
-                                               implementation.instructions, name)));
-    }
-    if (implementation.name == name) {
-      return &implementation;
-    }
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", implementation.name);
-  }
-  return std::unexpected(Error(
-      ErrorCode::kUsage,
-      fmt::format("the exponent code has no implementation \"{}\"; there are {}", name, names)));
+  return find_implementation(exponent_implementations(), name, "the exponent code");
 }
 
 }  // namespace trash_panda::format

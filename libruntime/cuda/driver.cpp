@@ -43,6 +43,19 @@ Functions find_all(void* library, std::string& missing) {
   find(library, "cuStreamCreate", found.StreamCreate, missing);
   find(library, "cuStreamSynchronize", found.StreamSynchronize, missing);
   find(library, "cuStreamDestroy_v2", found.StreamDestroy_v2, missing);
+  find(library, "cuStreamWaitEvent", found.StreamWaitEvent, missing);
+  find(library, "cuEventCreate", found.EventCreate, missing);
+  find(library, "cuEventDestroy_v2", found.EventDestroy_v2, missing);
+  find(library, "cuEventRecord", found.EventRecord, missing);
+  find(library, "cuEventQuery", found.EventQuery, missing);
+  find(library, "cuEventSynchronize", found.EventSynchronize, missing);
+  find(library, "cuMemHostRegister_v2", found.MemHostRegister_v2, missing);
+  find(library, "cuMemHostUnregister", found.MemHostUnregister, missing);
+  find(library, "cuMemcpyDtoDAsync_v2", found.MemcpyDtoDAsync_v2, missing);
+  find(library, "cuModuleLoadData", found.ModuleLoadData, missing);
+  find(library, "cuModuleUnload", found.ModuleUnload, missing);
+  find(library, "cuModuleGetFunction", found.ModuleGetFunction, missing);
+  find(library, "cuLaunchKernel", found.LaunchKernel, missing);
   return found;
 }
 

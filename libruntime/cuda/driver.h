@@ -15,15 +15,32 @@ namespace trash_panda::runtime::cuda {
 /// CUresult. 0 is success.
 using Status = int;
 inline constexpr Status kSuccess = 0;
+inline constexpr Status kInvalidValue = 1;
+inline constexpr Status kOutOfMemory = 2;
 inline constexpr Status kNoDevice = 100;
+inline constexpr Status kNotReady = 600;
 /// CU_STREAM_NON_BLOCKING: a stream that does not wait for the default one.
 inline constexpr unsigned kStreamNonBlocking = 1;
+/// CU_EVENT_BLOCKING_SYNC: who waits for the event sleeps, instead of asking again and again.
+inline constexpr unsigned kEventBlockingSync = 1;
+/// CU_EVENT_DISABLE_TIMING: an event that only orders, which is cheaper.
+inline constexpr unsigned kEventDisableTiming = 2;
+/// CU_MEMHOSTREGISTER_PORTABLE: pinned for every context, not for the current one only.
+inline constexpr unsigned kHostRegisterPortable = 1;
+inline constexpr unsigned kHostAllocPortable = 1;
+inline constexpr unsigned kHostAllocDeviceMapped = 2;  ///< At the same address on the device.
 /// CUdevice.
 using Device = int;
 /// CUcontext.
-using Context = struct ContextHandle*;
+using Context = struct ContextObject*;
 /// CUstream.
-using Stream = struct StreamHandle*;
+using Stream = struct StreamObject*;
+/// CUevent.
+using Event = struct EventObject*;
+/// CUmodule.
+using Module = struct ModuleObject*;
+/// CUfunction.
+using Function = struct FunctionObject*;
 /// CUdeviceptr: an address of the device, never one of ours.
 using DeviceAddress = unsigned long long;
 /// CUdevice_attribute.
@@ -65,6 +82,23 @@ struct Functions {
   Status (*StreamCreate)(Stream* stream, unsigned flags) = nullptr;
   Status (*StreamSynchronize)(Stream stream) = nullptr;
   Status (*StreamDestroy_v2)(Stream stream) = nullptr;
+  Status (*StreamWaitEvent)(Stream stream, Event event, unsigned flags) = nullptr;
+  Status (*EventCreate)(Event* event, unsigned flags) = nullptr;
+  Status (*EventDestroy_v2)(Event event) = nullptr;
+  Status (*EventRecord)(Event event, Stream stream) = nullptr;
+  Status (*EventQuery)(Event event) = nullptr;
+  Status (*EventSynchronize)(Event event) = nullptr;
+  Status (*MemHostRegister_v2)(void* memory, std::size_t size_bytes, unsigned flags) = nullptr;
+  Status (*MemHostUnregister)(void* memory) = nullptr;
+  Status (*MemcpyDtoDAsync_v2)(DeviceAddress target, DeviceAddress source, std::size_t size_bytes,
+                               Stream stream) = nullptr;
+  Status (*ModuleLoadData)(Module* module, const void* image) = nullptr;
+  Status (*ModuleUnload)(Module module) = nullptr;
+  Status (*ModuleGetFunction)(Function* function, Module module, const char* name) = nullptr;
+  Status (*LaunchKernel)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                         unsigned block_x, unsigned block_y, unsigned block_z,
+                         unsigned shared_bytes, Stream stream, void** arguments,
+                         void** extra) = nullptr;
 };
 
 /// What NVIDIA's driver installs.

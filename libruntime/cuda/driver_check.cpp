@@ -40,6 +40,30 @@ struct Ours<CUstream*> {
   using Type = Stream*;
 };
 template <>
+struct Ours<CUevent> {
+  using Type = Event;
+};
+template <>
+struct Ours<CUevent*> {
+  using Type = Event*;
+};
+template <>
+struct Ours<CUmodule> {
+  using Type = Module;
+};
+template <>
+struct Ours<CUmodule*> {
+  using Type = Module*;
+};
+template <>
+struct Ours<CUfunction> {
+  using Type = Function;
+};
+template <>
+struct Ours<CUfunction*> {
+  using Type = Function*;
+};
+template <>
 struct Ours<CUdevice_attribute> {
   using Type = DeviceAttribute;
 };
@@ -58,7 +82,15 @@ struct OurFunction<Returned (*)(Arguments...)> {
 static_assert(sizeof(CUresult) == sizeof(Status) && sizeof(CUuuid) == sizeof(Uuid));
 static_assert(std::is_same_v<CUdevice, Device> && std::is_pointer_v<CUcontext>);
 static_assert(CUDA_SUCCESS == kSuccess && CUDA_ERROR_NO_DEVICE == kNoDevice);
+static_assert(CUDA_ERROR_INVALID_VALUE == kInvalidValue &&
+              CUDA_ERROR_OUT_OF_MEMORY == kOutOfMemory);
+static_assert(CUDA_ERROR_NOT_READY == kNotReady);
 static_assert(CU_STREAM_NON_BLOCKING == kStreamNonBlocking);
+static_assert(CU_EVENT_BLOCKING_SYNC == kEventBlockingSync);
+static_assert(CU_EVENT_DISABLE_TIMING == kEventDisableTiming);
+static_assert(CU_MEMHOSTREGISTER_PORTABLE == kHostRegisterPortable);
+static_assert(CU_MEMHOSTALLOC_PORTABLE == kHostAllocPortable);
+static_assert(CU_MEMHOSTALLOC_DEVICEMAP == kHostAllocDeviceMapped);
 static_assert(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE == kMemoryClockKhz);
 static_assert(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH == kMemoryBusWidthBits);
 static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR == kComputeCapabilityMajor);
@@ -91,6 +123,19 @@ TP_CHECK_FUNCTION(MemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2);
 TP_CHECK_FUNCTION(StreamCreate, cuStreamCreate);
 TP_CHECK_FUNCTION(StreamSynchronize, cuStreamSynchronize);
 TP_CHECK_FUNCTION(StreamDestroy_v2, cuStreamDestroy_v2);
+TP_CHECK_FUNCTION(StreamWaitEvent, cuStreamWaitEvent);
+TP_CHECK_FUNCTION(EventCreate, cuEventCreate);
+TP_CHECK_FUNCTION(EventDestroy_v2, cuEventDestroy_v2);
+TP_CHECK_FUNCTION(EventRecord, cuEventRecord);
+TP_CHECK_FUNCTION(EventQuery, cuEventQuery);
+TP_CHECK_FUNCTION(EventSynchronize, cuEventSynchronize);
+TP_CHECK_FUNCTION(MemHostRegister_v2, cuMemHostRegister_v2);
+TP_CHECK_FUNCTION(MemHostUnregister, cuMemHostUnregister);
+TP_CHECK_FUNCTION(MemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2);
+TP_CHECK_FUNCTION(ModuleLoadData, cuModuleLoadData);
+TP_CHECK_FUNCTION(ModuleUnload, cuModuleUnload);
+TP_CHECK_FUNCTION(ModuleGetFunction, cuModuleGetFunction);
+TP_CHECK_FUNCTION(LaunchKernel, cuLaunchKernel);
 
 }  // namespace
 

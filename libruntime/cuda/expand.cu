@@ -1,35 +1,35 @@
-// Kernels that expand fp8 weights: one grid-stride loop over the shared element function. Compiled
-// without contraction to fused multiply-add, so that results are bit-equal to the host's.
+// Kernels that make weights: grid-stride loops over the shared functions of a run of elements, and
+// of a tile in the exponent code. Compiled without contraction to fused multiply-add, so that
+// results are bit-equal to the host's.
 
+#include "cuda/decode_kernel.h"
 #include "cuda/expand_kernel.h"
 
 namespace {
 
 using namespace trash_panda::runtime::cuda;  // NOLINT: the kernels below have C names.
 
-__device__ std::uint64_t first_element() {
+__device__ std::uint64_t first_thread() {
   return static_cast<std::uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
-__device__ std::uint64_t element_stride() {
+__device__ std::uint64_t thread_count() {
   return static_cast<std::uint64_t>(gridDim.x) * blockDim.x;
 }
 
 }  // namespace
 
-#define TP_EXPAND_KERNEL(name, format, target)                                         \
-  extern "C" __global__ void name(ExpandFp8Arguments arguments) {                      \
-    expand_fp8_elements<target>(format, arguments, first_element(), element_stride()); \
+#define TP_EXPAND_KERNEL(name, Source, Target)                                  \
+  extern "C" __global__ void name(ExpandArguments arguments) {                  \
+    expand_elements<Source, Target>(arguments, first_thread(), thread_count()); \
   }
 
-TP_EXPAND_KERNEL(tp_expand_e4m3_bf16, kE4M3, Bf16Target)
-TP_EXPAND_KERNEL(tp_expand_e4m3_f16, kE4M3, F16Target)
-TP_EXPAND_KERNEL(tp_expand_e4m3_f32, kE4M3, F32Target)
-TP_EXPAND_KERNEL(tp_expand_e5m2_bf16, kE5M2, Bf16Target)
-TP_EXPAND_KERNEL(tp_expand_e5m2_f16, kE5M2, F16Target)
-TP_EXPAND_KERNEL(tp_expand_e5m2_f32, kE5M2, F32Target)
-TP_EXPAND_KERNEL(tp_expand_e4m3fnuz_bf16, kE4M3Fnuz, Bf16Target)
-TP_EXPAND_KERNEL(tp_expand_e4m3fnuz_f16, kE4M3Fnuz, F16Target)
-TP_EXPAND_KERNEL(tp_expand_e4m3fnuz_f32, kE4M3Fnuz, F32Target)
-TP_EXPAND_KERNEL(tp_expand_e5m2fnuz_bf16, kE5M2Fnuz, Bf16Target)
-TP_EXPAND_KERNEL(tp_expand_e5m2fnuz_f16, kE5M2Fnuz, F16Target)
-TP_EXPAND_KERNEL(tp_expand_e5m2fnuz_f32, kE5M2Fnuz, F32Target)
+TP_EXPAND_KERNELS(TP_EXPAND_KERNEL)
+
+// A block is a whole number of warps.
+#define TP_DECODE_KERNEL(name, Code, Target)                           \
+  extern "C" __global__ void name(DecodeArguments arguments) {         \
+    decode_tiles<Code, Target>(arguments, first_thread() / kWarpLanes, \
+                               thread_count() / kWarpLanes);           \
+  }
+
+TP_DECODE_KERNELS(TP_DECODE_KERNEL)

@@ -62,28 +62,121 @@ struct F32Target {
   static TP_HOST_DEVICE Stored encode(float value) { return value; }
 };
 
-/// What a launch of an fp8 kernel works on. Plain data, passed by value.
-struct ExpandFp8Arguments {
-  const std::uint8_t* payload;
+/// Stored forms: the width of an element, and its value in F32.
+template <Fp8Format kFormat>
+struct Fp8Source {
+  using Stored = std::uint8_t;
+  static TP_HOST_DEVICE float decode(Stored code) { return decode_fp8(kFormat, code); }
+};
+struct Bf16Source {
+  using Stored = std::uint16_t;
+  static TP_HOST_DEVICE float decode(Stored bits) { return decode_bf16(bits); }
+};
+struct F16Source {
+  using Stored = std::uint16_t;
+  static TP_HOST_DEVICE float decode(Stored bits) { return decode_f16(bits); }
+};
+struct F32Source {
+  using Stored = float;
+  static TP_HOST_DEVICE float decode(Stored value) { return value; }
+};
+struct F64Source {
+  using Stored = double;
+  static TP_HOST_DEVICE float decode(Stored value) { return static_cast<float>(value); }
+};
+
+/// What a launch of an expansion works on. Plain data, passed by value.
+struct ExpandArguments {
+  const void* payload;  ///< On a multiple of 16 bytes, as is `target`.
   ScaleValues scale;
   void* target;
   std::uint64_t element_count;
   ScaleGrid grid;
 };
 
-/// Expands the elements first, first + stride … : the body of a kernel, and of the host's test.
-template <class Target>
-TP_HOST_DEVICE void expand_fp8_elements(Fp8Format format, const ExpandFp8Arguments& arguments,
-                                        std::uint64_t first, std::uint64_t stride) {
-  auto* target = static_cast<typename Target::Stored*>(arguments.target);
-  for (std::uint64_t at = first; at < arguments.element_count; at += stride) {
-    float value = decode_fp8(format, arguments.payload[at]);
-    if (!arguments.scale.empty()) {
-      const float scale = arguments.scale[scale_index(arguments.grid, at)];
-      value = value * scale;
+/// Elements that a thread takes at once: 16 bytes of a 16-bit result, the widest store there is.
+inline constexpr std::uint64_t kRunElements = 8;
+
+/// Elements that are loaded and stored together.
+template <class T>
+struct alignas(sizeof(T) * kRunElements < 16 ? sizeof(T) * kRunElements : 16) ElementRun {
+  T values[kRunElements];  // NOLINT(modernize-avoid-c-arrays): nvcc keeps these in registers.
+};
+
+/// Whether the elements of every run have one scale: rows and tiles are whole runs wide, or all
+/// elements have the same.
+TP_HOST_DEVICE bool has_scale_per_run(const ExpandArguments& arguments) {
+  const ScaleGrid& grid = arguments.grid;
+  return arguments.scale.empty() ||
+         (grid.columns % kRunElements == 0 && grid.tile_columns % kRunElements == 0) ||
+         (grid.matrix_count == 1 && grid.tile_rows == grid.rows &&
+          grid.tile_columns == grid.columns);
+}
+
+/// The scale of an element, if there are scales.
+struct FoundScale {
+  bool is_there;
+  float value;
+};
+
+TP_HOST_DEVICE FoundScale scale_of_element(const ExpandArguments& arguments,
+                                           std::uint64_t element) {
+  return arguments.scale.empty()
+             ? FoundScale{false, 0}
+             : FoundScale{true, arguments.scale[scale_index(arguments.grid, element)]};
+}
+
+template <class Source, class Target>
+TP_HOST_DEVICE typename Target::Stored expand_element(typename Source::Stored stored,
+                                                      FoundScale scale) {
+  const float value = Source::decode(stored);
+  return Target::encode(scale.is_there ? value * scale.value : value);
+}
+
+/// Expands the runs first, first + stride … of kRunElements elements: the body of a kernel, and of
+/// what stands for it on the host.
+template <class Source, class Target>
+TP_HOST_DEVICE void expand_elements(const ExpandArguments& arguments, std::uint64_t first,
+                                    std::uint64_t stride) {
+  using From = typename Source::Stored;
+  using To = typename Target::Stored;
+  const auto* payload = static_cast<const From*>(arguments.payload);
+  auto* target = static_cast<To*>(arguments.target);
+  const bool scale_per_run = has_scale_per_run(arguments);
+  TP_NO_UNROLL
+  for (std::uint64_t run = first; run * kRunElements < arguments.element_count; run += stride) {
+    const std::uint64_t begin = run * kRunElements;
+    if (scale_per_run && arguments.element_count - begin >= kRunElements) {
+      const FoundScale scale = scale_of_element(arguments, begin);
+      const auto from = static_cast<const ElementRun<From>*>(arguments.payload)[run];
+      ElementRun<To> to = {};
+      for (std::uint64_t at = 0; at < kRunElements; ++at) {
+        to.values[at] = expand_element<Source, Target>(from.values[at], scale);
+      }
+      static_cast<ElementRun<To>*>(arguments.target)[run] = to;
+      continue;
     }
-    target[at] = Target::encode(value);
+    TP_NO_UNROLL
+    for (std::uint64_t at = begin; at < arguments.element_count && at < begin + kRunElements;
+         ++at) {
+      target[at] = expand_element<Source, Target>(payload[at], scale_of_element(arguments, at));
+    }
   }
 }
+
+// Every expansion: X(name of the kernel, Source, Target).
+#define TP_EXPAND_KERNELS_TO(X, name, Target)                \
+  X(tp_expand_e4m3_##name, Fp8Source<kE4M3>, Target)         \
+  X(tp_expand_e5m2_##name, Fp8Source<kE5M2>, Target)         \
+  X(tp_expand_e4m3fnuz_##name, Fp8Source<kE4M3Fnuz>, Target) \
+  X(tp_expand_e5m2fnuz_##name, Fp8Source<kE5M2Fnuz>, Target) \
+  X(tp_expand_bf16_##name, Bf16Source, Target)               \
+  X(tp_expand_f16_##name, F16Source, Target)                 \
+  X(tp_expand_f32_##name, F32Source, Target)                 \
+  X(tp_expand_f64_##name, F64Source, Target)
+#define TP_EXPAND_KERNELS(X)                \
+  TP_EXPAND_KERNELS_TO(X, bf16, Bf16Target) \
+  TP_EXPAND_KERNELS_TO(X, f16, F16Target)   \
+  TP_EXPAND_KERNELS_TO(X, f32, F32Target)
 
 }  // namespace trash_panda::runtime::cuda

@@ -9,8 +9,14 @@
 
 #if defined(__CUDACC__)
 #define TP_HOST_DEVICE constexpr __host__ __device__ __forceinline__
+// The same for what is never computed by the compiler.
+#define TP_HOST_DEVICE_RUN __host__ __device__ __forceinline__
+// Keeps a loop as it is: unrolled, rare cases would make the kernels several times larger.
+#define TP_NO_UNROLL _Pragma("unroll 1")
 #else
 #define TP_HOST_DEVICE constexpr
+#define TP_HOST_DEVICE_RUN inline
+#define TP_NO_UNROLL
 #endif
 
 namespace trash_panda::runtime::cuda {

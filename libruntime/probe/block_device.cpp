@@ -56,9 +56,12 @@ void collect_drives(const std::filesystem::path& device, int depth,
   std::error_code error;
   bool is_made_of_others = false;
   if (depth < kStackDepthMax) {
-    for (const auto& slave : std::filesystem::directory_iterator(whole / "slaves", error)) {
+    for (std::filesystem::directory_iterator slave(whole / "slaves", error), end;
+         !error && slave != end; slave.increment(error)) {
       is_made_of_others = true;
-      collect_drives(std::filesystem::canonical(slave.path(), error), depth + 1, drives);
+      std::error_code gone;
+      const std::filesystem::path device_path = std::filesystem::canonical(slave->path(), gone);
+      collect_drives(gone ? slave->path() : device_path, depth + 1, drives);
     }
   }
   if (!is_made_of_others && std::ranges::find(drives, whole) == drives.end()) {

@@ -59,8 +59,9 @@ std::string find_container(const std::filesystem::path& root) {
   if (std::string named = read_line(root / "run/systemd/container"); !named.empty()) {
     return named;
   }
-  std::ifstream groups(root / "proc/self/cgroup");
-  const std::string text((std::istreambuf_iterator<char>(groups)), {});
+  std::ostringstream groups;
+  groups << std::ifstream(root / "proc/self/cgroup").rdbuf();
+  const std::string text = groups.str();
   for (const auto& [mark, name] :
        {std::pair("kubepods", "kubernetes"), std::pair("/docker", "docker"),
         std::pair("libpod", "podman"), std::pair("/lxc", "lxc")}) {

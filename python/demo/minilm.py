@@ -195,7 +195,7 @@ def compare() -> int:
 
 def timed(embed: Callable) -> tuple:
     """The last of PASSES results, and the seconds that each pass took."""
-    seconds = []
+    result, seconds = None, []
     for _ in range(PASSES):
         start = time.perf_counter()
         result = embed()

@@ -10,19 +10,18 @@
 #include "trash_panda/base/units.h"
 #include "trash_panda/format/manifest.h"
 #include "trash_panda/format/pack_verify.h"
+#include "trash_panda/plan/plan_toml.h"
+#include "trash_panda/runtime/checkpoint_manifest.h"
 #include "trash_panda/runtime/expand.h"
 
 #include "arguments.h"
 #include "errors.h"
+#include "text.h"
 
 namespace nb = nanobind;
 
 namespace trash_panda::python {
 namespace {
-
-nb::str to_str(std::string_view text) {
-  return nb::str(text.data(), text.size());
-}
 
 nb::tuple to_tuple(const format::Shape& shape) {
   nb::list result;
@@ -35,7 +34,8 @@ nb::tuple to_tuple(const format::Shape& shape) {
 nb::dict tensor_dict(const format::PackedTensor& tensor) {
   nb::dict result;
   result["name"] = to_str(tensor.name);
-  result["dtype"] = to_str(format::dtype_name(tensor.dtype));
+  // What its user gets: F32 that a pack holds as BF16 are F32.
+  result["dtype"] = to_str(format::dtype_name(tensor.value_dtype()));
   result["shape"] = to_tuple(tensor.shape);
   result["size_bytes"] = tensor.size_bytes;
   result["is_scale"] = tensor.is_scale;
@@ -56,11 +56,7 @@ nb::dict extent_dict(const format::PackedExtent& extent) {
   return result;
 }
 
-nb::dict read_manifest(const std::filesystem::path& pack) {
-  const format::Manifest manifest = unwrap([&] {
-    const nb::gil_scoped_release no_gil;
-    return format::read_manifest(pack);
-  }());
+nb::dict manifest_dict(const format::Manifest& manifest) {
   nb::list extents;
   for (const format::PackedExtent& extent : manifest.extents) {
     extents.append(extent_dict(extent));
@@ -75,6 +71,21 @@ nb::dict read_manifest(const std::filesystem::path& pack) {
   result["extents"] = extents;
   result["aliases"] = aliases;
   return result;
+}
+
+nb::dict read_manifest(const std::filesystem::path& pack) {
+  return manifest_dict(unwrap([&] {
+    const nb::gil_scoped_release no_gil;
+    return format::read_manifest(pack);
+  }()));
+}
+
+nb::dict checkpoint_manifest(const std::filesystem::path& checkpoint, const std::string& plan) {
+  return manifest_dict(unwrap([&]() -> Result<format::Manifest> {
+    const nb::gil_scoped_release no_gil;
+    TP_ASSIGN_OR_RETURN(const plan::Plan parsed, plan::parse_plan_toml(plan, "plan"));
+    return runtime::checkpoint_manifest(checkpoint, parsed);
+  }()));
 }
 
 // Runs in the caller's thread, so Python's exceptions (Ctrl-C, or from `progress` itself) can be
@@ -116,6 +127,7 @@ nb::list verify_pack(const std::filesystem::path& pack, const nb::object& progre
 
 void bind_pack(nb::module_& module) {
   module.def("read_manifest", &read_manifest, nb::arg("pack"));
+  module.def("checkpoint_manifest", &checkpoint_manifest, nb::arg("checkpoint"), nb::arg("plan"));
   module.def("verify_pack", &verify_pack, nb::arg("pack"), nb::arg("progress") = nb::none());
   module.def(
       "parse_bytes", [](const std::string& text) { return unwrap(parse_bytes(text)); },

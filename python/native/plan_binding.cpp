@@ -26,24 +26,21 @@
 
 #include "arguments.h"
 #include "errors.h"
+#include "text.h"
 
 namespace nb = nanobind;
 
 namespace trash_panda::python {
 namespace {
 
-nb::str plan_str(std::string_view text) {
-  return nb::str(text.data(), text.size());
-}
-
 nb::dict block_dict(const plan::PlannedBlock& block) {
   nb::dict result;
-  result["name"] = plan_str(block.name);
-  result["tier"] = plan_str(format::tier_name(block.tier));
+  result["name"] = to_str(block.name);
+  result["tier"] = to_str(format::tier_name(block.tier));
   result["stored_bytes"] = block.stored_bytes;
   result["extent_bytes"] = block.extent_bytes;
   result["expanded_bytes"] = block.expanded_bytes;
-  result["form"] = plan_str(plan::storage_form_name(block.form));
+  result["form"] = to_str(plan::storage_form_name(block.form));
   return result;
 }
 
@@ -54,7 +51,7 @@ nb::object prediction_dict(const plan::Plan& plan) {
   nb::dict result;
   result["pass_s"] = plan.predicted->pass_s;
   result["bound_s"] = plan.predicted->bound_s;
-  result["limiting"] = plan_str(plan.predicted->limiting);
+  result["limiting"] = to_str(plan.predicted->limiting);
   result["stall_s"] = plan.predicted->stall_s;
   result["first_pass_s"] = plan.predicted->first_pass_s;
   return result;
@@ -67,9 +64,9 @@ nb::dict parse_plan(const std::string& text, const std::string& where) {
     blocks.append(block_dict(block));
   }
   nb::dict result;
-  result["model_path"] = plan_str(plan.model_path);
-  result["model_fingerprint"] = plan_str(plan.model_fingerprint);
-  result["compute_dtype"] = plan_str(plan.compute_dtype);
+  result["model_path"] = to_str(plan.model_path);
+  result["model_fingerprint"] = to_str(plan.model_fingerprint);
+  result["compute_dtype"] = to_str(plan.compute_dtype);
   result["lookahead_bytes"] = plan.lookahead_bytes;
   result["base_bytes"] = plan.base_bytes;
   result["slot_bytes"] = plan.slot_bytes;
@@ -107,7 +104,7 @@ std::string retier_plan(const std::string& text, const std::string& where,
 
 nb::dict move_dict(const plan::TierMove& move) {
   nb::dict result;
-  result["tier"] = plan_str(format::tier_name(move.tier));
+  result["tier"] = to_str(format::tier_name(move.tier));
   result["pass_s"] = move.pass_s ? nb::object(nb::float_(*move.pass_s)) : nb::none();
   result["ram_used_bytes"] = move.ram_used_bytes;
   result["vram_used_bytes"] = move.vram_used_bytes;
@@ -128,13 +125,13 @@ nb::dict explain_block(const std::string& text, const std::string& where, std::s
     moves.append(move_dict(move));
   }
   nb::dict result;
-  result["reason"] = plan_str(plan::tier_reason_name(explanation.reason));
+  result["reason"] = to_str(plan::tier_reason_name(explanation.reason));
   result["read_s"] = explanation.cost.read_s;
   result["decode_s"] = explanation.cost.decode_s;
   result["copy_s"] = explanation.cost.copy_s;
   result["compute_s"] = explanation.cost.compute_s;
   result["stall_s"] = explanation.stall_s;
-  result["stalled_by"] = plan_str(plan::channel_name(explanation.stalled_by));
+  result["stalled_by"] = to_str(plan::channel_name(explanation.stalled_by));
   result["moves"] = moves;
   return result;
 }
@@ -177,17 +174,17 @@ nb::dict read_checkpoint(const std::filesystem::path& path) {
     for (const std::uint64_t size : tensor.shape) {
       shape.append(size);
     }
-    tensors.append(nb::make_tuple(plan_str(tensor.name), plan_str(format::type_name(tensor)),
-                                  nb::tuple(shape)));
+    tensors.append(
+        nb::make_tuple(to_str(tensor.name), to_str(format::type_name(tensor)), nb::tuple(shape)));
   }
   nb::list files;
   for (const format::CheckpointFile& file : checkpoint.files()) {
-    files.append(plan_str(file.path.native()));
+    files.append(to_str(file.path.native()));
   }
   nb::dict result;
-  result["path"] = plan_str(checkpoint.path().native());
+  result["path"] = to_str(checkpoint.path().native());
   result["files"] = files;
-  result["fingerprint"] = plan_str(checkpoint.fingerprint());
+  result["fingerprint"] = to_str(checkpoint.fingerprint());
   result["tensors"] = tensors;
   return result;
 }
@@ -213,9 +210,9 @@ nb::list find_blocks(const std::vector<NamedTensor>& tensors,
   for (const plan::BlockGroup& group : map.groups) {
     nb::list blocks;
     for (const plan::Block& block : group.blocks) {
-      blocks.append(nb::make_tuple(plan_str(block.name), block.stored_bytes));
+      blocks.append(nb::make_tuple(to_str(block.name), block.stored_bytes));
     }
-    result.append(nb::make_tuple(plan_str(group.prefix), blocks));
+    result.append(nb::make_tuple(to_str(group.prefix), blocks));
   }
   return result;
 }

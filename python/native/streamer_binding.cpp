@@ -1,23 +1,28 @@
 #include "streamer_binding.h"
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
+#include <ranges>
 #include <unistd.h>
 #include <utility>
 
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include "trash_panda/plan/plan_toml.h"
 #include "trash_panda/runtime/streamer.h"
 
 #include "arguments.h"
 #include "errors.h"
 #include "log_queue.h"
 #include "tensor_export.h"
+#include "text.h"
 
 namespace nb = nanobind;
 
@@ -25,6 +30,7 @@ namespace trash_panda::python {
 namespace {
 
 using runtime::BlockLease;
+using runtime::MemoryGroup;
 using runtime::Streamer;
 using runtime::StreamOptions;
 using runtime::StreamStats;
@@ -91,8 +97,34 @@ class SharedStreamer {
     return streamer_->stats();
   }
 
+  // Takes no lock of ours: a forward goes on while a block is read ahead of all others.
+  void preload(std::size_t block_index) {
+    auto done = [&]() -> Result<void> {
+      if (forked()) {
+        return std::unexpected(fork_error());
+      }
+      const nb::gil_scoped_release no_gil;
+      return streamer_->preload(block_index);
+    }();
+    log_->flush();
+    unwrap(std::move(done));
+  }
+
+  std::uint64_t drop(std::size_t block_index) {
+    if (forked()) {
+      return 0;
+    }
+    const nb::gil_scoped_release no_gil;
+    return streamer_->drop(block_index);
+  }
+
   [[nodiscard]] const std::vector<TensorView>& base() const { return streamer_->base(); }
   [[nodiscard]] std::size_t block_count() const { return streamer_->block_count(); }
+  // Of fixed things, as the two above: no lock.
+  [[nodiscard]] bool all_resident() const {
+    const auto indices = std::views::iota(std::size_t{0}, block_count());
+    return std::ranges::all_of(indices, [&](std::size_t i) { return streamer_->is_resident(i); });
+  }
 
  private:
   static Error fork_error() {
@@ -127,17 +159,19 @@ class Lease {
   [[nodiscard]] nb::list names() const {
     nb::list result;
     for (const TensorView& tensor : tensors()) {
-      result.append(nb::str(tensor.name.data(), tensor.name.size()));
+      result.append(to_str(tensor.name));
     }
     return result;
   }
 
-  [[nodiscard]] nb::tuple addresses() const {
-    nb::list result;
+  // Where the tensors are, as one value to compare: a key for what was made of the same memory.
+  [[nodiscard]] nb::bytes addresses() const {
+    std::vector<const std::byte*> result;
+    result.reserve(tensors().size());
     for (const TensorView& tensor : tensors()) {
-      result.append(reinterpret_cast<std::uintptr_t>(tensor.data));
+      result.push_back(tensor.data);
     }
-    return nb::tuple(result);
+    return nb::bytes(result.data(), result.size() * sizeof(const std::byte*));
   }
 
   [[nodiscard]] nb::list arrays() const {
@@ -171,7 +205,8 @@ StreamOptions make_options(const std::optional<std::string>& compute_dtype,
                            const std::map<std::string, std::string>& dtype_overrides,
                            const std::string& verify, std::optional<std::uint64_t> lookahead_bytes,
                            const std::optional<std::vector<std::string>>& tiers,
-                           const std::string& io, const std::filesystem::path& run_log) {
+                           const std::string& io, const std::filesystem::path& run_log,
+                           std::shared_ptr<MemoryGroup> memory_group) {
   StreamOptions options;
   if (compute_dtype) {
     options.compute_dtype = dtype_argument(*compute_dtype);
@@ -189,6 +224,11 @@ StreamOptions make_options(const std::optional<std::string>& compute_dtype,
   }
   options.io = io_argument(io);
   options.run_log = run_log;
+  if (memory_group != nullptr) {
+    // Whoever shares a limit takes what there is room for, and the rest when others are done.
+    options.memory_group = std::move(memory_group);
+    options.ram_memory = runtime::RamMemory::kAsNeeded;
+  }
   return options;
 }
 
@@ -197,14 +237,19 @@ std::unique_ptr<SharedStreamer> open_streamer(
     const std::map<std::string, std::string>& dtype_overrides, const std::string& verify,
     std::optional<std::uint64_t> lookahead_bytes,
     const std::optional<std::vector<std::string>>& tiers, const std::string& io,
-    const std::filesystem::path& run_log) {
-  StreamOptions options =
-      make_options(compute_dtype, dtype_overrides, verify, lookahead_bytes, tiers, io, run_log);
+    const std::filesystem::path& run_log, std::shared_ptr<MemoryGroup> memory_group,
+    const std::optional<std::string>& checkpoint_plan) {
+  StreamOptions options = make_options(compute_dtype, dtype_overrides, verify, lookahead_bytes,
+                                       tiers, io, run_log, std::move(memory_group));
   auto log = std::make_shared<LogQueue>();
   options.log = log->logger();
-  auto streamer = [&] {
+  auto streamer = [&]() -> Result<Streamer> {
     const nb::gil_scoped_release no_gil;
-    return Streamer::open(pack, options);
+    if (!checkpoint_plan) {
+      return Streamer::open(pack, options);
+    }
+    TP_ASSIGN_OR_RETURN(const plan::Plan plan, plan::parse_plan_toml(*checkpoint_plan, "plan"));
+    return Streamer::open_checkpoint(pack, plan, options);
   }();
   log->flush();
   return std::make_unique<SharedStreamer>(unwrap(std::move(streamer)), std::move(log));
@@ -229,21 +274,27 @@ nb::dict stats_dict(const StreamStats& stats) {
 }  // namespace
 
 void bind_streamer(nb::module_& module) {
+  nb::class_<MemoryGroup>(module, "MemoryGroup", "A limit that several streamers share.")
+      .def(nb::init<std::uint64_t, std::string>(), nb::arg("limit_bytes"), nb::arg("name"))
+      .def_prop_ro("limit_bytes", &MemoryGroup::limit_bytes)
+      .def_prop_ro("now_bytes", &MemoryGroup::now_bytes)
+      .def_prop_ro("max_bytes", &MemoryGroup::max_bytes);
   nb::class_<SharedStreamer>(module, "Streamer", nb::is_weak_referenceable(),
                              "Streams a pack's blocks through fixed memory.")
       .def_static("open", &open_streamer, nb::arg("pack"), nb::kw_only(),
                   nb::arg("compute_dtype") = nb::none(),
                   nb::arg("dtype_overrides") = std::map<std::string, std::string>(),
                   nb::arg("verify") = "headers", nb::arg("lookahead_bytes") = nb::none(),
-                  nb::arg("tiers") = nb::none(), nb::arg("io") = "auto", nb::arg("run_log") = "")
+                  nb::arg("tiers") = nb::none(), nb::arg("io") = "auto", nb::arg("run_log") = "",
+                  nb::arg("memory_group") = nb::none(), nb::arg("checkpoint_plan") = nb::none())
       .def_prop_ro("block_count", &SharedStreamer::block_count)
+      .def_prop_ro("all_resident", &SharedStreamer::all_resident)
       .def_prop_ro("forked", &SharedStreamer::forked)
       .def("base",
            [](nb::handle_t<SharedStreamer> self) {
              nb::list result;
              for (const TensorView& tensor : nb::cast<SharedStreamer&>(self).base()) {
-               result.append(nb::make_tuple(nb::str(tensor.name.data(), tensor.name.size()),
-                                            export_tensor(tensor, self)));
+               result.append(nb::make_tuple(to_str(tensor.name), export_tensor(tensor, self)));
              }
              return result;
            })
@@ -254,6 +305,8 @@ void bind_streamer(nb::module_& module) {
                                            nb::cast<SharedStreamer&>(self).acquire(block_index));
           },
           nb::arg("block_index"))
+      .def("preload", &SharedStreamer::preload, nb::arg("block_index"))
+      .def("drop", &SharedStreamer::drop, nb::arg("block_index"))
       .def("stats", [](SharedStreamer& self) { return stats_dict(self.stats()); });
 
   nb::class_<Lease>(module, "Lease", "A block's tensors, in memory until release().")

@@ -8,11 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from warm_python import WarmPython
 
 TORCH_FREE = {"test_documents.py", "test_import.py", "test_names.py"}
 
@@ -113,6 +115,12 @@ def packs(tmp_path: Path) -> PackFactory:
 def shared_packs(tmp_path_factory: pytest.TempPathFactory) -> PackFactory:
     """For packs that several tests of a file read."""
     return PackFactory(tmp_path_factory.mktemp("packs"))
+
+
+@pytest.fixture(scope="session")
+def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmPython]:
+    with WarmPython(tmp_path_factory.mktemp("programs")) as warm:
+        yield warm
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import exponent_code
+import zstd_code
 
 try:
     from xxhash import xxh3_128_hexdigest
@@ -56,11 +57,14 @@ def _read_tensor(extent: dict[str, Any], tensor: dict[str, Any], stored: bytes) 
     if extent["codec"] == "raw":
         offset = tensor["offset_bytes"]
         return stored[offset : offset + size]
-    check(extent["codec"] == "exponent", f"codec {extent['codec']}")
+    check(extent["codec"] in ("exponent", "zstd"), f"codec {extent['codec']}")
     offset = tensor["stored_offset_bytes"]
     data = stored[offset : offset + tensor["stored_bytes"]]
     if tensor["coding"] == "raw":
         return data
+    if tensor["coding"] == "zstd":
+        check(extent["codec"] == "zstd", "zstd in an extent of another codec")
+        return zstd_code.decode(data, tensor["dtype"], size)
     check(tensor["coding"] == "exponent", f"coding {tensor['coding']}")
     return exponent_code.decode(data, tensor["dtype"], size * 8 // BITS[tensor["dtype"]])
 

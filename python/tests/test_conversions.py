@@ -13,6 +13,7 @@ from architectures import ARCHITECTURES, build, outputs
 from conftest import PackFactory
 from models import Tower, assert_bit_equal, on_meta, tokens
 from models import build as build_tower
+from trash_panda import _native
 
 transformers = pytest.importorskip("transformers")
 
@@ -57,6 +58,26 @@ def test_merged_weights_are_away_with_their_block(packs: PackFactory, mixtral: P
         assert all(parameter.is_meta for parameter in model.model.layers.parameters())
         with pytest.raises(trash_panda.TrashPandaError, match=r"gate_up_proj is not in memory"):
             experts.gate_up_proj.sum()
+
+
+def test_plans_leave_room_for_merged_weights(mixtral: Path) -> None:
+    model = on_meta(MIXTRAL.make)
+    experts = model.model.layers[1].mlp.experts
+    merged = 2 * (experts.gate_up_proj.numel() + experts.down_proj.numel())
+    budgets = [
+        _native.parse_plan(made.to_toml(), "plan")["ram_budget_bytes"]
+        for made in (
+            trash_panda.plan(None, mixtral, max_ram="1GB", min_free_ram=0),
+            trash_panda.plan(model, mixtral, max_ram="1GB", min_free_ram=0),
+        )
+    ]
+    assert budgets == [10**9, 10**9 - merged]
+    # Too small for both, but not for the model alone: told, not refused.
+    with pytest.raises(trash_panda.DoesNotFitError) as refused:
+        trash_panda.plan(None, mixtral, max_ram=1000, min_free_ram=0)
+    least = refused.value.needed
+    tight = trash_panda.plan(model, mixtral, max_ram=least, min_free_ram=0)
+    assert any("come on top" in warning for warning in tight.warnings)
 
 
 def test_an_expert_that_is_missing_is_told_by_its_conversion(

@@ -10,8 +10,9 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from conftest import find_cli
 from safetensors.numpy import save_file
+
+from conftest import find_cli
 
 ROOT = Path(__file__).parents[2]
 MACHINE = ROOT / "schemas" / "examples" / "hardware" / "rtx3060-16gb-sata.json"
@@ -123,9 +124,7 @@ def test_a_plan_file_keeps_to_its_schema(model: Path, tmp_path: Path) -> None:
     )
     for more in options:
         path = tmp_path / "plan.toml"
-        exit_code, document = run_json(
-            "plan", model, "--hw", MACHINE, "-f", "-o", path, *more
-        )
+        exit_code, document = run_json("plan", model, "--hw", MACHINE, "-f", "-o", path, *more)
         assert exit_code == 0, document
         plan = tomllib.loads(path.read_text())
         assert "request" in plan

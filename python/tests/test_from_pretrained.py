@@ -125,10 +125,34 @@ def test_the_generation_config_of_the_folder_counts(folder: Path) -> None:
         assert offloaded.model.generation_config.max_new_tokens == 3
 
 
-def test_never_writes_nothing_and_uses_what_is_there(folder: Path) -> None:
-    with pytest.raises(trash_panda.UnsupportedFormatError, match=r"no pack of .*llama.panda"):
+@pytest.mark.parametrize("shard_size", ["60KB", "5GB"])
+def test_never_streams_from_the_checkpoint_and_writes_nothing(
+    tmp_path: Path, shard_size: str
+) -> None:
+    folder = tmp_path / "llama"
+    build(LLAMA).save_pretrained(folder, max_shard_size=shard_size)
+    expected = resident(folder)
+    plan = trash_panda.plan(None, folder)
+    for index, block in enumerate(plan.blocks):
+        plan.assign("disk" if index % 2 else "ram", prefixes=[block.prefix])
+    for chosen in ("auto", plan):
+        with trash_panda.from_pretrained(folder, repack="never", plan=chosen) as offloaded:
+            for _ in range(2):
+                assert_equal(offloaded.model, expected)
+    assert offloaded.stats()["pass_read_bytes_disk"] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["llama"]
+
+
+def test_never_says_what_only_a_pack_can_hold(tmp_path: Path) -> None:
+    folder = tmp_path / "llama"
+    build(LLAMA).save_pretrained(folder)
+    torch.save(build(LLAMA).state_dict(), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(trash_panda.UnsupportedFormatError, match="repack"):
         trash_panda.from_pretrained(folder, repack="never")
-    assert [path.name for path in folder.parent.iterdir()] == ["llama"]
+
+
+def test_never_uses_the_pack_that_is_there(folder: Path) -> None:
     trash_panda.from_pretrained(folder, repack="require").close()
     with trash_panda.from_pretrained(folder, repack="never") as offloaded:
         assert_equal(offloaded.model, resident(folder))

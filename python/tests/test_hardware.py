@@ -9,6 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+
 from conftest import find_cli
 
 ROOT = Path(__file__).parents[2]

@@ -6,8 +6,6 @@ import copy
 import gc
 import os
 import pickle
-import subprocess
-import sys
 import threading
 import weakref
 from pathlib import Path
@@ -19,6 +17,7 @@ from torch import Tensor, nn
 import trash_panda
 from conftest import PackFactory
 from models import Tower, assert_bit_equal, build, on_meta, tokens
+from warm_python import WarmPython
 
 LAYERS = 6
 
@@ -241,20 +240,16 @@ REFUSED_IN_CHILD = """
     ],
     ids=["use", "exit", "close", "collect"],
 )
-def test_a_forked_child_is_refused_and_ends(pack: Path, child: str) -> None:
+def test_a_forked_child_is_refused_and_ends(
+    pack: Path, warm_python: WarmPython, child: str
+) -> None:
     code = FORK.replace("{child}", child.strip())
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(pack), str(Path(__file__).parent)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = warm_python.run(code, pack, Path(__file__).parent)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_fork_inside_a_block_ends_in_the_child(pack: Path) -> None:
+def test_a_fork_inside_a_block_ends_in_the_child(pack: Path, warm_python: WarmPython) -> None:
     code = """
 import os, sys, torch, trash_panda
 sys.path.insert(0, sys.argv[2])
@@ -278,17 +273,13 @@ _, status = os.waitpid(children[0], 0)
 offloaded.close()
 sys.exit(os.waitstatus_to_exitcode(status))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(pack), str(Path(__file__).parent)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = warm_python.run(code, pack, Path(__file__).parent)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_interpreter_exits_cleanly_with_a_model_in_use(pack: Path) -> None:
+def test_the_interpreter_exits_cleanly_with_a_model_in_use(
+    pack: Path, warm_python: WarmPython
+) -> None:
     code = """
 import sys, torch, trash_panda
 sys.path.insert(0, sys.argv[2])
@@ -298,13 +289,7 @@ offloaded.model(tokens())
 offloaded.model.myself = [offloaded]
 print("done")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(pack), str(Path(__file__).parent)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = warm_python.run(code, pack, Path(__file__).parent)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 

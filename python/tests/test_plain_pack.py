@@ -30,7 +30,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("compress", ["none", "exponent"])
+@pytest.mark.parametrize("compress", ["none", "exponent", "max"])
 def test_it_holds_the_source(checkpoint: Path, tmp_path: Path, compress: str) -> None:
     run_cli("repack", checkpoint, "-o", tmp_path / "pack", "--compress", compress, "--reserve", "0")
     assert read_pack(tmp_path / "pack") == read_safetensors(checkpoint)
@@ -43,6 +43,6 @@ def test_golden_packs_hold_their_sources() -> None:
         if not name.endswith("_scale_inv"):
             assert raw[name].data == tensor.data
     assert raw["head.weight"] == raw["embed.weight"]
-    coded = read_pack(GOLDEN / "v1_exponent.panda")
-    assert coded == read_safetensors(GOLDEN / "source_exponent.safetensors")
-
+    for name in ("exponent", "zstd"):
+        coded = read_pack(GOLDEN / f"v1_{name}.panda")
+        assert coded == read_safetensors(GOLDEN / f"source_{name}.safetensors")

@@ -48,28 +48,56 @@ package_identity() {
   } | sha256sum
 }
 
+# package_build: where the package is built. It is made of what the release preset builds, and of
+# the Python module.
+package_build() {
+  if [[ $preset == release ]]; then echo build/release; else echo build/python; fi
+}
+
+# tests_are_built: ON where build/release has them, which a package must not throw away, else OFF.
+tests_are_built() {
+  local cache=build/release/CMakeCache.txt
+  if grep -qs '^TP_BUILD_TESTS:[A-Z]*=ON' "$cache"; then echo ON; else echo OFF; fi
+}
+
+# set_package_settings: sets `settings` to what pip is told to build the package the way that the
+# presets are built. Nothing is fetched: the build tools are in .venv already.
+set_package_settings() {
+  local option
+  local -a options
+  mapfile -t options < <(cmake_options)
+  options+=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DTP_WARNINGS_AS_ERRORS=OFF)
+  [[ $preset != release ]] || options+=("-DTP_BUILD_TESTS=$(tests_are_built)")
+  settings=(--no-index --no-build-isolation --no-deps)
+  settings+=("--config-settings=build-dir=$(package_build)")
+  # Spelled out, as the pip of Debian 12 knows no -C.
+  for option in "${options[@]}"; do
+    settings+=("--config-settings=cmake.define.${option#-D}")
+  done
+  export CMAKE_BUILD_PARALLEL_LEVEL=$jobs
+}
+
 build_package() {
   local stamp identity
+  local -a settings
   stamp=$venv/.installed-package
   identity=$(package_identity)
   if [[ -f $stamp && $(<"$stamp") == "$identity" && -x $venv/bin/trash-panda ]]; then
     return 0
   fi
-  local -a options settings=()
-  local option
-  mapfile -t options < <(cmake_options)
-  options+=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON)
-  # Spelled out, as the pip of Debian 12 knows no -C.
-  for option in "${options[@]}"; do
-    settings+=("--config-settings=cmake.define.${option#-D}")
-  done
-  # Nothing is fetched: the build tools are in .venv already, and the package's own needs too.
+  set_package_settings
   rm -f -- "$stamp"
-  export CMAKE_BUILD_PARALLEL_LEVEL=$jobs
   step package "build the Python package into .venv" \
-    "${pip[@]}" install --no-index --no-build-isolation --no-deps --force-reinstall \
-    "${settings[@]}" . || return
+    "${pip[@]}" install --force-reinstall "${settings[@]}" . || return
   printf '%s' "$identity" >"$stamp"
+}
+
+# build_wheel FOLDER: the package as one file, alone in the folder.
+build_wheel() {
+  local -a settings
+  set_package_settings
+  rm -rf -- "$1"
+  step wheel "build the wheel" "${pip[@]}" wheel --wheel-dir "$1" "${settings[@]}" .
 }
 
 build_all() {

@@ -18,15 +18,16 @@ ensure_fuzz_compiler() {
   apt_install "${fuzz_packages[@]}" && has_fuzz_compiler
 }
 
+# build_fuzzers PRESET: fuzz, or fuzz-quick, which is built sooner and runs slower.
 build_fuzzers() {
-  step configure-fuzz "configure build/fuzz" cmake --preset fuzz &&
-    step build-fuzz "build build/fuzz with $jobs jobs" cmake --build --preset fuzz -j "$jobs"
+  step "configure-$1" "configure build/$1" cmake --preset "$1" &&
+    step "build-$1" "build build/$1 with $jobs jobs" cmake --build --preset "$1" -j "$jobs"
 }
 
 run_fuzz() {
   ensure_fuzz_compiler || die "fuzzing needs clang 19 with its fuzzer and sanitizers" \
     "on Debian and Ubuntu: apt-get install -y --no-install-recommends ${fuzz_packages[*]}"
-  build_fuzzers || die "the build of preset 'fuzz' failed"
+  build_fuzzers fuzz || die "the build of preset 'fuzz' failed"
   find_python
   say "run: tests/fuzz/run.py, $fuzz_seconds s for each target, $jobs at a time"
   "$python" -B tests/fuzz/run.py --seconds "$fuzz_seconds" --jobs "$jobs" "${fuzz_targets[@]}"
@@ -41,11 +42,11 @@ test_fuzz() {
     summaries+=("fuzz: SKIPPED, no clang 19 with its fuzzer and sanitizers")
     return 0
   fi
-  build_fuzzers || {
-    failed_steps+=(build-fuzz)
+  build_fuzzers fuzz-quick || {
+    failed_steps+=(build-fuzz-quick)
     return 0
   }
   check fuzz "fuzz targets, 5 s each" \
-    "$python" -B tests/fuzz/run.py --seconds 5 --jobs "$jobs"
+    "$python" -B tests/fuzz/run.py --build build/fuzz-quick --seconds 5 --jobs "$jobs"
   keep_summary fuzz '^fuzz: '
 }

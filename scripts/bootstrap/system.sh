@@ -4,8 +4,8 @@
 # The same names serve Debian 12, Debian 13 and Ubuntu 24.04.
 system_packages=(
   g++ cmake ninja-build pkg-config
-  libfmt-dev libsimdjson-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev libcli11-dev
-  libhwloc-dev liburing-dev libgtest-dev libgmock-dev
+  libfmt-dev libsimdjson-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev libzstd-dev
+  libcli11-dev libhwloc-dev liburing-dev libgtest-dev libgmock-dev
 )
 
 system_name() { (. /etc/os-release 2>/dev/null && printf '%s' "${PRETTY_NAME:-unknown}") || true; }

@@ -38,6 +38,16 @@ TEST(Error, AddsContextHintAndReason) {
   EXPECT_EQ(error.to_string(), "opening: model.safetensors: too short; download it again");
 }
 
+TEST(Error, CarriesTheNumbersOfAShortage) {
+  EXPECT_FALSE(Error(ErrorCode::kDoesNotFit, "too small").shortage());
+  const Error error = Error(ErrorCode::kDoesNotFit, "too small")
+                          .with_shortage({.needed_bytes = 3, .budget_bytes = 2})
+                          .with_context("loading");
+  ASSERT_TRUE(error.shortage());
+  EXPECT_EQ(error.shortage()->needed_bytes, 3U);
+  EXPECT_EQ(error.shortage()->budget_bytes, 2U);
+}
+
 TEST(Error, KeepsItsMessageWhenItIsGivenAHintInPlace) {
   Error error(ErrorCode::kMissing, "no model.safetensors here");
   error = std::move(error).with_hint("name the folder that holds it");

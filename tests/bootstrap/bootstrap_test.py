@@ -163,6 +163,9 @@ class Test(BootstrapTest):
         for preset in ("release", "asan", "tsan"):
             self.assertIn(f"--preset {preset} ", " ".join(self.clone.calls("ctest")))
         self.assertIn("--build build/asan", self.clone.calls("python")[-1])
+        calls = "\n".join(self.clone.calls("python"))
+        for checker in ("ruff check", "mypy", "pyright", "scripts/check_wheel.py build/wheel"):
+            self.assertIn(checker, calls)
 
     def test_goes_on_after_a_failure_and_exits_1(self):
         self.clone.set_flag("fail-ctest", "asan")

@@ -47,6 +47,27 @@ TEST_F(PlanCommand, TellsTiersBudgetsAndBlocks) {
   EXPECT_EQ(document["output"], nullptr);
 }
 
+TEST_F(PlanCommand, TiersAddUpTheirBlocks) {
+  const nlohmann::json document =
+      plan({"--hw", TP_SOURCE_DIR "/schemas/examples/hardware/rtx3060-16gb-sata.json",
+            "--max-vram=60000", "--max-ram=40000"});
+  std::size_t coded_count = 0;
+  for (const auto& [name, tier] : document["tiers"].items()) {
+    std::uint64_t stored_bytes = 0;
+    std::uint64_t raw_bytes = 0;
+    for (const auto& block : document["blocks"]) {
+      if (block["tier"] == name) {
+        stored_bytes += block["stored_bytes"].get<std::uint64_t>();
+        raw_bytes += block["raw_bytes"].get<std::uint64_t>();
+        coded_count += block["form"] == "raw" ? 0U : 1U;
+      }
+    }
+    EXPECT_EQ(tier["stored_bytes"], stored_bytes) << name;
+    EXPECT_EQ(tier["raw_bytes"], raw_bytes) << name;
+  }
+  EXPECT_GT(coded_count, 0U) << "else both numbers are the same";
+}
+
 TEST_F(PlanCommand, ReadsLikeTheManual) {
   const RunResult result = run({"plan", "model.safetensors", "--max-vram=0", "--assign=disk=1"});
   EXPECT_EQ(result.exit_code, 0);
@@ -211,6 +232,17 @@ TEST_F(PlanCommand, RefusesTwoResultsOnStdout) {
 TEST_F(PlanCommand, RefusesAPack) {
   ASSERT_EQ(run({"repack", "model.safetensors"}).exit_code, 0);
   expect_failure(run({"plan", "model.panda"}), 4, {"model.panda is a pack", "model.safetensors"});
+}
+
+TEST_F(PlanCommand, WarnsOfNamesThatRepackRefuses) {
+  SafetensorsBuilder()
+      .add_random("layers.0.weight", format::Dtype::kBf16, {4, 4})
+      .add_random("__pad__.weight", format::Dtype::kBf16, {4, 4})
+      .write(path("reserved.safetensors"));
+  const RunResult planned = run({"plan", "reserved.safetensors", "-n"});
+  EXPECT_EQ(planned.exit_code, 0);
+  EXPECT_THAT(planned.err, HasSubstr("\"__pad__.weight\" has a name that packs reserve"));
+  expect_failure(run({"repack", "reserved.safetensors"}), 4, {"__pad__.weight"});
 }
 
 }  // namespace

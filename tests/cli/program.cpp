@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <stdexcept>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <system_error>
 #include <thread>
@@ -106,13 +107,14 @@ std::string RunningProgram::err_so_far() const {
 RunResult RunningProgram::wait(std::chrono::milliseconds limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   int status = 0;
+  struct rusage usage = {};
   while (true) {
-    const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
+    const pid_t ended = ::wait4(pid_, &status, WNOHANG, &usage);
     if (ended == pid_) {
       break;
     }
     if (ended < 0 && errno != EINTR) {
-      check(errno, "waitpid");
+      check(errno, "wait4");
     }
     if (std::chrono::steady_clock::now() > deadline) {
       throw std::runtime_error("the program did not end within " + std::to_string(limit.count()) +
@@ -123,7 +125,8 @@ RunResult RunningProgram::wait(std::chrono::milliseconds limit) {
   pid_ = -1;
   return {.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
           .out = read_text(folder_ / "out"),
-          .err = read_text(folder_ / "err")};
+          .err = read_text(folder_ / "err"),
+          .peak_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024};
 }
 
 RunResult run_program(const std::vector<std::string>& arguments, const RunOptions& options) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -14,6 +15,7 @@ struct RunResult {
   int exit_code = -1;  ///< As a shell reports it: 128 + n for a process that signal n ended.
   std::string out;
   std::string err;
+  std::uint64_t peak_bytes = 0;  ///< Of its memory; that of this program where that is more.
 };
 
 struct RunOptions {

@@ -144,6 +144,47 @@ TEST(ParseManifest, ReadsNinetyThousandTensors) {
   EXPECT_EQ(parsed->extents[89].tensors.size(), 1000U);
 }
 
+/// What a checkpoint can't be made of is no manifest.
+class SourceOfManifest : public ::testing::Test {
+ protected:
+  void expect_refused(std::string_view what) const {
+    const Result<void> checked = check_manifest(manifest_, "manifest.json");
+    ASSERT_FALSE(checked);
+    EXPECT_EQ(checked.error().code(), ErrorCode::kCorrupt);
+    EXPECT_THAT(checked.error().message(), HasSubstr(what));
+  }
+
+  SamplePack sample_;
+  Manifest manifest_ = must(sample_.write());
+};
+
+TEST_F(SourceOfManifest, HasNoNameTwice) {
+  ASSERT_TRUE(check_manifest(manifest_, "manifest.json"));
+  manifest_.extents[1].tensors[0].source.name = manifest_.extents[1].tensors[1].name;
+  expect_refused("has two tensors named");
+}
+
+TEST_F(SourceOfManifest, HasNoReservedName) {
+  manifest_.extents[1].tensors[0].source.name = "__metadata__";
+  expect_refused("reserved");
+  manifest_.extents[1].tensors[0].source.name.clear();
+  manifest_.aliases.emplace("__metadata__", manifest_.extents[1].tensors[0].name);
+  expect_refused("reserved");
+}
+
+TEST_F(SourceOfManifest, HasStoredAliasesOfOtherNames) {
+  const std::string alias = manifest_.aliases.begin()->first;
+  manifest_.stored_aliases.emplace(alias, 0);
+  ASSERT_TRUE(check_manifest(manifest_, "manifest.json"));
+  manifest_.extents[1].tensors[0].source.name = alias;
+  expect_refused("has two tensors named");
+}
+
+TEST_F(SourceOfManifest, HasShapesOfTheSameBytes) {
+  manifest_.extents[1].tensors[0].source.shape = Shape{999'999, 999};
+  expect_refused("do not fill the shape");
+}
+
 TEST(ReadManifest, NamesAFolderThatIsNoPack) {
   const testing::TempDir dir;
   const Result<Manifest> read = read_manifest(dir.path());

@@ -60,8 +60,30 @@ TEST(PackGolden, IsWrittenByteForByte) {
   expect_golden(testing::GoldenCodedPack(), "source_exponent.safetensors");
 }
 
+/// Other versions of libzstd make other frames, so the bytes of these are what is read, not what is
+/// written.
+TEST(PackGolden, OfZstdHasTheSameTensors) {
+  const testing::GoldenZstdPack pack;
+  if (std::getenv("TP_UPDATE_GOLDEN") != nullptr) {
+    expect_golden(pack, "source_zstd.safetensors");
+  }
+  EXPECT_TRUE(pack.source() == read_text(golden_path() / "source_zstd.safetensors"));
+  for (const std::filesystem::path& path : {golden_path() / "v1_zstd.panda", pack.path()}) {
+    const Manifest manifest = must(read_manifest(path));
+    EXPECT_EQ(manifest.extents[0].codec, kCodecZstd);
+    EXPECT_EQ(manifest.extents[1].codec, kCodecZstd);
+    std::set<TensorCoding> codings;
+    for (const PackedTensor& tensor : manifest.extents[1].tensors) {
+      codings.insert(tensor.coding);
+    }
+    EXPECT_EQ(codings.size(), 3U);
+    EXPECT_THAT(must(compare_with_source(path, pack.checkpoint(), pack.weights(), {})).mismatches,
+                ::testing::IsEmpty());
+  }
+}
+
 TEST(PackGolden, IsReadAndVerified) {
-  for (const char* name : {"v1_raw.panda", "v1_exponent.panda"}) {
+  for (const char* name : {"v1_raw.panda", "v1_exponent.panda", "v1_zstd.panda"}) {
     const std::filesystem::path golden = golden_path() / name;
     const Manifest manifest = must(read_manifest(golden));
     EXPECT_EQ(write_manifest(manifest), read_text(golden / kManifestName));
@@ -177,6 +199,11 @@ const std::vector<Defect>& defects() {
        "can't be in an exponent code of 2560000"},
       {"coded_size_too_small", kCorrupt, "size_mismatch", "can't be in an exponent code of 64"},
       {"coded_size_unaligned", kCorrupt, "size_mismatch", "can't be in an exponent code of 30001"},
+      {"coded_zstd_among_exponents", kCorrupt, "schema",
+       "coding is \"zstd\" in an extent of codec \"exponent\""},
+      {"coded_zstd_scale", kCorrupt, "schema", "of F32 can't be in the zstd code"},
+      {"coded_zstd_too_large", kCorrupt, "size_mismatch", "can't be in a zstd code of 40384"},
+      {"coded_zstd_too_small", kCorrupt, "size_mismatch", "can't be in a zstd code of 64"},
       {"extent_after_end", kCorrupt, "offsets", "\"base\" of 4096 bytes at 8192 is not inside"},
       {"extent_base_after_block", kCorrupt, "schema", "\"base\" comes after a block"},
       {"extent_checksum_short", kCorrupt, "schema", "extents[0].xxh3_128 is not a checksum"},
@@ -218,6 +245,7 @@ const std::vector<Defect>& defects() {
       {"shard_name_with_path", kCorrupt, "unsafe_path", "../base-00001.safetensors"},
       {"shard_not_covered", kCorrupt, "trailing", "its extents end at 8192, but it has 12288"},
       {"source_file_out_of_range", kCorrupt, "schema", "is from source file 7 of 1"},
+      {"source_wider", kCorrupt, "schema", "of BF16 can't give the F64 of its source"},
       {"stored_alias_is_none", kCorrupt, "schema", "stored alias \"head.weight\" is no alias"},
       {"tensor_dtype_unknown", kUnsupported, "schema", "dtype is \"F7\""},
       {"tensor_name_of_a_code", kCorrupt, "schema", "\"__coded__.x\" is reserved"},

@@ -1,15 +1,20 @@
 // Taking on with what an interrupted run left. That crashes leave such things: pack_fault_test.cpp.
 
+#include "pack_resume.h"
+
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "trash_panda/format/checksum.h"
 #include "trash_panda/format/pack_writer.h"
 
 #include "format/support/fault_file_system.h"
@@ -73,6 +78,17 @@ class ResumePack : public ::testing::Test {
     }
   }
 
+  /// What a run with the key of the journal takes on with.
+  ResumePoint find_resume_point() {
+    const Manifest manifest = must(sample_.lay_out_pack());
+    const ExtentSource source(sample_.checkpoint(), sample_.weights(), sample_.layout(), manifest,
+                              DirectUse::kAuto);
+    const StagingDirectory staging = must(StagingDirectory::create(
+        FileSystem::posix(), sample_.target(), SourceWatch(), is_pack_name, silent_logger()));
+    return must(format::find_resume_point(staging, read_journal(journal_path()).key, manifest,
+                                          source, nullptr));
+  }
+
   void flip_byte(const std::filesystem::path& path, std::size_t at) {
     std::string text = read_text(path);
     text.at(at) = static_cast<char>(text.at(at) ^ 1);
@@ -90,16 +106,43 @@ TEST_F(ResumePack, TakesOnBehindTheLastFinishedExtent) {
   EXPECT_THAT(log_, ElementsAre(AllOf(StartsWith("taking on with "), HasSubstr("3 of 5 extents"))));
 }
 
-TEST_F(ResumePack, DoesNotReadFinishedExtentsAgain) {
-  // Bytes of the source that only finished extents hold, changed behind the back of the checks.
-  const auto written_at = std::filesystem::last_write_time(sample_.checkpoint_path());
-  const TensorRecord& embed =
-      sample_.checkpoint().tensors()[*sample_.checkpoint().find("embed.weight")];
-  flip_byte(sample_.checkpoint_path(), embed.offset_bytes);
-  std::filesystem::last_write_time(sample_.checkpoint_path(), written_at);
+TEST_F(ResumePack, DoesNotMakeFinishedExtentsAgain) {
+  // A byte of an extent before the last one, changed behind the back of the checks.
+  flip_byte(staging() / "base-00001.safetensors", 4096 + 7);
   const std::string base = read_text(staging() / "base-00001.safetensors");
   must(sample_.write());
   EXPECT_EQ(read_text(sample_.target() / "base-00001.safetensors").substr(4096), base.substr(4096));
+}
+
+TEST_F(ResumePack, FindsASourceThatWasWrittenToAndDatedBack) {
+  const auto written_at = std::filesystem::last_write_time(sample_.checkpoint_path());
+  const TensorRecord& embed =
+      sample_.checkpoint().tensors()[*sample_.checkpoint().find("embed.weight")];
+  // Longer than a tick of the clock that files are dated by.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  flip_byte(sample_.checkpoint_path(), embed.offset_bytes);
+  std::filesystem::last_write_time(sample_.checkpoint_path(), written_at);
+  sample_.options().resume = ResumeMode::kAlways;
+  const Result<Manifest> written = sample_.write();
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code(), ErrorCode::kStale);
+  sample_.options().resume = ResumeMode::kIfSame;
+  expect_written();
+  EXPECT_THAT(log_, ElementsAre(AllOf(StartsWith("removing "), HasSubstr("is another one now"))));
+}
+
+TEST_F(ResumePack, ComparesTheLastFinishedExtentWithTheSource) {
+  const JournalContents journal = read_journal(journal_path());
+  EXPECT_EQ(find_resume_point().extents.size(), kFinished);
+  // As if the key could not tell the files apart.
+  const TensorRecord& last =
+      sample_.checkpoint()
+          .tensors()[*sample_.checkpoint().find(journal.extents.back().tensors.front().name)];
+  flip_byte(sample_.checkpoint_path(), last.offset_bytes);
+  const ResumePoint point = find_resume_point();
+  EXPECT_THAT(point.extents, IsEmpty());
+  EXPECT_TRUE(point.is_stale);
+  EXPECT_THAT(point.obstacle, HasSubstr("no longer gives the bytes"));
 }
 
 TEST_F(ResumePack, CountsFinishedExtentsAsDone) {
@@ -167,6 +210,31 @@ TEST_F(ResumePack, TrustsNoLineOfTheJournalThatWasChanged) {
   EXPECT_THAT(log_, ElementsAre(HasSubstr("2 of 5 extents")));
 }
 
+TEST_F(ResumePack, TrustsNoJournalThatAManifestWouldNotSay) {
+  const std::string journal = read_text(journal_path());
+  const auto expect_anew = [&](const std::string& word, const std::string& other) {
+    SCOPED_TRACE(word);
+    // The last line, with its checksum made right again.
+    const std::size_t line = journal.rfind('\n', journal.size() - 2) + 1;
+    std::string text = journal.substr(line + 33, journal.size() - line - 34);
+    const std::size_t at = text.find(word);
+    ASSERT_NE(at, std::string::npos) << text;
+    text.replace(at, word.size(), other);
+    testing::write_text(
+        journal_path(),
+        journal.substr(0, line) + checksum_hex(std::as_bytes(std::span(text))) + " " + text + "\n");
+    ASSERT_EQ(read_journal(journal_path()).extents.size(), kFinished);
+    const ResumePoint point = find_resume_point();
+    EXPECT_THAT(point.extents, IsEmpty());
+    EXPECT_EQ(point.obstacle, "its journal does not fit");
+  };
+  expect_anew(R"("offset_bytes":512)", R"("offset_bytes":12345)");
+  expect_anew(R"("dtype":"BF16")", R"("dtype":"F64")");
+  expect_anew("attn.weight", "renamed.weight");
+  testing::write_text(journal_path(), journal);
+  EXPECT_EQ(find_resume_point().extents.size(), kFinished);
+}
+
 TEST_F(ResumePack, NeedsOnlyTheSpaceThatIsMissing) {
   const Manifest manifest = must(sample_.lay_out_pack());
   std::uint64_t there_bytes = 0;
@@ -177,7 +245,9 @@ TEST_F(ResumePack, NeedsOnlyTheSpaceThatIsMissing) {
   testing::FaultFileSystem drive;
   drive.set_free_bytes(pack_size(manifest).total_bytes);
   const auto has_space = [&](std::uint64_t reserve_bytes) {
-    return check_pack_space(drive, sample_.target(), sample_.layout(), manifest, reserve_bytes)
+    PackOptions options;
+    options.reserve_bytes = reserve_bytes;
+    return check_pack_space(drive, sample_.target(), sample_.layout(), manifest, options)
         .has_value();
   };
   // The manifest and the plan take space, too.

@@ -6,12 +6,15 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "trash_panda/format/checksum.h"
 
 #include "format/support/checkpoint_builder.h"
 #include "format/support/golden.h"
@@ -128,7 +131,51 @@ TEST(VerifyPackQuick, ReadsHeadersPlanAndManifest) {
   EXPECT_THAT(must(verify_pack(sample.target(), quick)).mismatches,
               ElementsAre(StartsWith("ram-00001.safetensors: its header differs")));
   std::filesystem::resize_file(sample.target() / "gpu-00001.safetensors", 4096);
-  EXPECT_EQ(verify_pack(sample.target(), quick).error().code(), ErrorCode::kCorrupt);
+  EXPECT_THAT(must(verify_pack(sample.target(), quick)).mismatches,
+              ::testing::Contains(StartsWith("gpu-00001.safetensors has 4096 bytes, but")));
+}
+
+TEST(VerifyPack, TellsAHeaderThatListsOtherTensorsThanTheManifest) {
+  SamplePack sample;
+  Manifest manifest = must(sample.write());
+  const std::filesystem::path shard = sample.target() / manifest.shards.back().name;
+  const std::string& name = manifest.extents.back().tensors.front().name;
+  std::string text = read_text(shard);
+  const std::size_t at = text.find(name);
+  ASSERT_LT(at, manifest.shards.back().header_bytes);
+  text[at] = 'X';
+  testing::write_text(shard, text);
+  // As if it had been written so: all checksums are right.
+  manifest.shards.back().header_checksum =
+      checksum_hex(std::as_bytes(std::span(text)).first(manifest.shards.back().header_bytes));
+  testing::write_text(sample.target() / kManifestName, write_manifest(manifest));
+  EXPECT_THAT(must(verify_pack(sample.target(), {})).mismatches,
+              ElementsAre(AllOf(StartsWith(manifest.shards.back().name),
+                                HasSubstr("does not list \"" + name + "\""))));
+}
+
+TEST(VerifyPack, NamesEveryExtentOfAMissingAndOfACutShardAndReadsTheOthers) {
+  SamplePack sample;
+  const Manifest manifest = must(sample.write());
+  std::filesystem::remove(sample.target() / "base-00001.safetensors");
+  const PackedExtent& cut = manifest.extents.back();
+  const std::string cut_shard = manifest.shards[cut.shard_index].name;
+  std::filesystem::resize_file(sample.target() / cut_shard, cut.offset_bytes);
+  flip_bit(sample.target() / "gpu-00001.safetensors", 100);
+  const VerifyReport report = must(verify_pack(sample.target(), {}));
+  for (const PackedExtent& extent : manifest.extents) {
+    const bool is_named =
+        extent.shard_index == manifest.extents.front().shard_index || extent.name == cut.name;
+    const auto line = HasSubstr(fmt::format("{}: extent \"{}\" can't be read",
+                                            manifest.shards[extent.shard_index].name, extent.name));
+    EXPECT_EQ(std::ranges::count_if(
+                  report.mismatches,
+                  [&](const std::string& text) { return ::testing::Value(text, line); }),
+              is_named ? 1 : 0)
+        << extent.name;
+  }
+  EXPECT_THAT(report.mismatches,
+              ::testing::Contains(StartsWith("gpu-00001.safetensors: its header differs")));
 }
 
 class ComparePack : public ::testing::Test {

@@ -272,6 +272,25 @@ TEST(WritePack, NoticesThatTheSourceChanges) {
   EXPECT_FALSE(std::filesystem::exists(sample.dir() / "model.panda.partial"));
 }
 
+TEST(WritePack, NoticesThatTheSourceChangesAndIsDatedBack) {
+  SamplePack sample;
+  sample.options().progress = [&](const Progress& progress) {
+    if (progress.done_bytes == progress.total_bytes) {
+      const auto written_at = std::filesystem::last_write_time(sample.checkpoint_path());
+      // Longer than a tick of the clock that files are dated by.
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      std::string text = read_text(sample.checkpoint_path());
+      text.back() = static_cast<char>(text.back() ^ 1);
+      testing::write_text(sample.checkpoint_path(), text);
+      std::filesystem::last_write_time(sample.checkpoint_path(), written_at);
+    }
+  };
+  const Result<Manifest> written = sample.write();
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code(), ErrorCode::kStale);
+  EXPECT_THAT(written.error().message(), HasSubstr("model.safetensors changed"));
+}
+
 TEST(WritePack, ReportsProgressInBytesUpToTheWhole) {
   SamplePack sample;
   std::vector<Progress> seen;

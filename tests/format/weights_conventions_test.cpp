@@ -14,6 +14,7 @@ namespace trash_panda::format {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::SafetensorsBuilder;
 using testing::TempDir;
@@ -61,9 +62,27 @@ TEST(FindWeightsComfy, ReinterpretsFp8InU8) {
             Dtype::kF8E5M2);
 }
 
-TEST(FindWeightsComfy, BelievesTheStoredDtype) {
-  EXPECT_EQ(find(comfy(Dtype::kF8E5M2, R"({"format": "float8_e4m3fn"})")).table.weights.at(0).dtype,
-            Dtype::kF8E5M2);
+TEST(FindWeightsComfy, BelievesTheStoredDtypeAndSaysSo) {
+  const Outcome found = find(comfy(Dtype::kF8E5M2, R"({"format": "float8_e4m3fn"})"));
+  EXPECT_EQ(found.table.weights.at(0).dtype, Dtype::kF8E5M2);
+  EXPECT_THAT(found.table.warnings,
+              ElementsAre("1 weight is \"float8_e4m3fn\" by ComfyUI's metadata, but stored as "
+                          "F8_E5M2, which counts: layer.weight"));
+  for (const Dtype agreeing : {Dtype::kF8E4M3, Dtype::kU8}) {
+    EXPECT_THAT(find(comfy(agreeing, R"({"format": "float8_e4m3fn"})")).table.warnings,
+                ElementsAre());
+  }
+}
+
+TEST(FindWeights, WarnsOfEverySpecialValueOfAScale) {
+  SafetensorsBuilder builder;
+  builder.add("layer.weight", Dtype::kF8E4M3, {2, 1}, "xy")
+      .add("layer.weight_scale", Dtype::kF32, {2, 1}, std::string("\0\0\xc0\x7f\0\0\0\0", 8));
+  const Outcome found = find(builder);
+  EXPECT_EQ(found.error, "");
+  EXPECT_THAT(found.table.warnings,
+              ElementsAre("1 scale with a value that is NaN: layer.weight_scale",
+                          "1 scale with a value that is zero: layer.weight_scale"));
 }
 
 TEST(FindWeightsComfy, RefusesUnknownFormatsByName) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "trash_panda/format/weights.h"
@@ -22,6 +23,7 @@ namespace trash_panda::format {
 namespace {
 
 using testing::bytes_of;
+using ::testing::ElementsAre;
 using testing::SafetensorsBuilder;
 using testing::TempDir;
 
@@ -273,19 +275,20 @@ TEST(ScaleOrder, ReadsPartsOfASingleRowOnly) {
   EXPECT_EQ(reads[0].stored_end, 3 * 512U);
 }
 
-TEST(SpecialScaleValue, NamesTheGravest) {
+TEST(SpecialScaleValues, NamesEachKindOnce) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const auto special = [](std::vector<float> scales) { return special_scale_value(scales); };
-  EXPECT_EQ(special({1.0F, 1e-40F, 448.0F}), "");
-  EXPECT_EQ(special({1.0F, 0.0F}), "zero");
-  EXPECT_EQ(special({-0.0F}), "zero");
-  EXPECT_EQ(special({0.0F, -1.0F}), "negative");
-  EXPECT_EQ(special({-1.0F, 0.0F}), "negative");
-  EXPECT_EQ(special({-kInfinity, -1.0F, 1.0F}), "infinite");
-  EXPECT_EQ(special({std::numeric_limits<float>::lowest()}), "unset (the lowest F32)");
-  EXPECT_EQ(special({kInfinity, kNan, 0.0F}), "NaN");
-  EXPECT_EQ(special({}), "");
+  constexpr float kUnset = std::numeric_limits<float>::lowest();
+  const auto special = [](std::vector<float> scales) { return special_scale_values(scales); };
+  EXPECT_THAT(special({1.0F, 1e-40F, 448.0F}), ElementsAre());
+  EXPECT_THAT(special({1.0F, 0.0F}), ElementsAre("zero"));
+  EXPECT_THAT(special({-0.0F}), ElementsAre("zero"));
+  EXPECT_THAT(special({0.0F, -1.0F, -2.0F}), ElementsAre("negative", "zero"));
+  EXPECT_THAT(special({-kInfinity, 1.0F}), ElementsAre("infinite"));
+  EXPECT_THAT(special({kUnset}), ElementsAre("unset (the lowest F32)"));
+  EXPECT_THAT(special({0.0F, -1.0F, kUnset, kInfinity, kNan}),
+              ElementsAre("NaN", "infinite", "unset (the lowest F32)", "negative", "zero"));
+  EXPECT_THAT(special({}), ElementsAre());
 }
 
 }  // namespace

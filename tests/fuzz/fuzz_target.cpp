@@ -13,6 +13,11 @@ bool is_control(char c) {
   return (c >= 0 && c < ' ') || c == '\x7f';
 }
 
+std::size_t& largest_buffers() {
+  static std::size_t largest = kBufferBytes;
+  return largest;
+}
+
 }  // namespace
 
 std::map<std::string_view, Target>& targets() {
@@ -20,7 +25,12 @@ std::map<std::string_view, Target>& targets() {
   return all;
 }
 
-bool add_target(std::string_view name, Target target) {
+std::size_t buffer_bytes_max() {
+  return largest_buffers();
+}
+
+bool add_target(std::string_view name, Target target, std::size_t buffer_bytes) {
+  largest_buffers() = std::max(largest_buffers(), buffer_bytes);
   return targets().emplace(name, target).second;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string_view>
@@ -17,8 +18,14 @@ using Target = bool (*)(std::string_view input);
 /// The targets that are linked into this program, by name.
 std::map<std::string_view, Target>& targets();
 
+/// What code under test takes for buffers, whatever its input is.
+inline constexpr std::size_t kBufferBytes = 1U << 20U;
+
 /// Adds a target; called from the initialiser of a constant in its source file.
-bool add_target(std::string_view name, Target target);
+bool add_target(std::string_view name, Target target, std::size_t buffer_bytes = kBufferBytes);
+
+/// The most that a target of this program takes for buffers.
+std::size_t buffer_bytes_max();
 
 /// Asserts that a message is one line of text that a person can read.
 void check_message(const Error& error);

@@ -14,9 +14,8 @@ namespace {
 // Parsers keep memory in proportion to what they read: a number in a file, such as a count of
 // tensors, makes none of them reserve more. The factor is what hostile inputs reach that are all
 // references: two bytes of a pickle for a value, four for one more name of a tensor of 64
-// dimensions. The constant covers the buffers that a parser starts with.
+// dimensions.
 constexpr std::size_t kHeldBytesPerInputByte = 512;
-constexpr std::size_t kHeldBytesAtRest = 1U << 20U;
 
 /// Bytes that the current input has made us hold. Targets run on this thread alone.
 struct Held {
@@ -49,7 +48,7 @@ void run_target(std::string_view input) {
   held = {.is_counting = true};
   targets().begin()->second(input);
   held.is_counting = false;
-  TP_ASSERT(held.bytes_max <= kHeldBytesAtRest + kHeldBytesPerInputByte * input.size());
+  TP_ASSERT(held.bytes_max <= buffer_bytes_max() + kHeldBytesPerInputByte * input.size());
 }
 
 }  // namespace

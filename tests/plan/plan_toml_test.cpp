@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "trash_panda/plan/prediction.h"
+
 #include "plan/support/models.h"
 
 namespace trash_panda::plan {
@@ -143,10 +145,11 @@ TEST(PlanToml, RoundTripsRandomPlans) {
     plan.measured_at = engine() % 2 == 0 ? random_text() : "";
     plan.compute_source = std::array{"estimate", "profile", ""}[engine() % 3];
     for (std::optional<std::uint64_t>* rate :
-         {&plan.rates.disk_bytes_per_s, &plan.rates.decode_bytes_per_s,
+         {&plan.rates.disk_bytes_per_s, &plan.rates.disk_request_bytes,
+          &plan.rates.disk_queue_depth, &plan.rates.decode_bytes_per_s,
           &plan.rates.expand_bytes_per_s, &plan.rates.link_bytes_per_s}) {
       if (engine() % 2 == 0) {
-        *rate = engine() % 100'000;
+        *rate = 1 + engine() % 100'000;
       }
     }
     plan.kv_cache_bytes = engine() % 2 * 4096;
@@ -188,6 +191,24 @@ TEST(PlanToml, RoundTripsRandomPlans) {
     EXPECT_EQ(*read, plan);
     EXPECT_EQ(write_plan_toml(*read), text);
   }
+}
+
+TEST(PlanToml, TakesARateOfZeroForNone) {
+  Plan plan;
+  plan.rates.disk_bytes_per_s = 0;
+  plan.rates.link_bytes_per_s = 7;
+  const Plan read = parse_plan_toml(write_plan_toml(plan), "p.toml").value();
+  EXPECT_FALSE(read.rates.disk_bytes_per_s);
+  EXPECT_EQ(read.rates.link_bytes_per_s, 7U);
+}
+
+TEST(PassModelOfAPlan, HasNoMoreSlotsThanBlocksCanUse) {
+  Plan plan;
+  plan.blocks.resize(3);
+  plan.host_slot_count = plan.device_slot_count = 999'999'999'999;
+  const PassModel model = pass_model(plan);
+  EXPECT_EQ(model.host_slot_count, 4U);
+  EXPECT_EQ(model.device_slot_count, 4U);
 }
 
 TEST(PlanToml, WritesWhatWasAskedForBesideTheDefaults) {

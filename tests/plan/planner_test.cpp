@@ -101,6 +101,8 @@ TEST(MakePlan, HonoursALookaheadExactly) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kDoesNotFit);
   EXPECT_THAT(refused.error().hint(), HasSubstr("--lookahead"));
+  ASSERT_TRUE(refused.error().shortage());
+  EXPECT_GT(refused.error().shortage()->needed_bytes, refused.error().shortage()->budget_bytes);
   for (const std::uint64_t blocks : {0U, 100'000U}) {
     request.lookahead_blocks = blocks;
     EXPECT_EQ(make_plan(equal_model(8, kBlock, 0), machine(16 * kGiB), request).error().code(),

@@ -158,6 +158,8 @@ TEST(MeasureHardware, MeasuresRamAndExpansion) {
   EXPECT_GT(hardware.cpu.expand.fp8_bytes_per_s, 0U);
   EXPECT_GT(hardware.cpu.expand_one_thread.exponent_bytes_per_s, 0U);
   EXPECT_GT(hardware.cpu.expand.exponent_bytes_per_s, 0U);
+  EXPECT_GT(hardware.cpu.expand_one_thread.zstd_bytes_per_s, 0U);
+  EXPECT_GT(hardware.cpu.expand.zstd_bytes_per_s, 0U);
   EXPECT_GE(hardware.cpu.core_count, 1U);
   EXPECT_THAT(hardware.measured_at, ::testing::MatchesRegex("20..-..-..T..:..:..Z"));
   EXPECT_THAT(steps, ::testing::Contains("RAM and CPU"));

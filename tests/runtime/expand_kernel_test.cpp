@@ -13,7 +13,7 @@
 #include "trash_panda/runtime/features.h"
 
 #include "cuda/kernel_image.h"
-#include "scale_grid.h"
+#include "expand/scale_grid.h"
 
 // Runs the source of the CUDA kernels on the CPU, with threads one after the other, and compares it
 // bit for bit with expand().
@@ -27,49 +27,58 @@ using format::Shape;
 
 constexpr std::uint64_t kThreads = 96;  // Divides none of the sizes: the last round is partial.
 
-cuda::Fp8Format kernel_format(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kF8E4M3:
-      return cuda::kE4M3;
-    case Dtype::kF8E5M2:
-      return cuda::kE5M2;
-    case Dtype::kF8E4M3Fnuz:
-      return cuda::kE4M3Fnuz;
-    default:
-      return cuda::kE5M2Fnuz;
+template <class Source, class Target>
+void launch(const cuda::ExpandArguments& arguments) {
+  for (std::uint64_t thread = 0; thread < kThreads; ++thread) {
+    cuda::expand_elements<Source, Target>(arguments, thread, kThreads);
   }
 }
 
-template <class Target>
-void launch(cuda::Fp8Format format, const cuda::ExpandFp8Arguments& arguments) {
-  for (std::uint64_t thread = 0; thread < kThreads; ++thread) {
-    cuda::expand_fp8_elements<Target>(format, arguments, thread, kThreads);
+template <class Source>
+void launch_to(Dtype to, const cuda::ExpandArguments& arguments) {
+  switch (to) {
+    case Dtype::kBf16:
+      return launch<Source, cuda::Bf16Target>(arguments);
+    case Dtype::kF16:
+      return launch<Source, cuda::F16Target>(arguments);
+    default:
+      return launch<Source, cuda::F32Target>(arguments);
+  }
+}
+
+void launch_from(Dtype from, Dtype to, const cuda::ExpandArguments& arguments) {
+  switch (from) {
+    case Dtype::kF8E4M3:
+      return launch_to<cuda::Fp8Source<cuda::kE4M3>>(to, arguments);
+    case Dtype::kF8E5M2:
+      return launch_to<cuda::Fp8Source<cuda::kE5M2>>(to, arguments);
+    case Dtype::kF8E4M3Fnuz:
+      return launch_to<cuda::Fp8Source<cuda::kE4M3Fnuz>>(to, arguments);
+    case Dtype::kF8E5M2Fnuz:
+      return launch_to<cuda::Fp8Source<cuda::kE5M2Fnuz>>(to, arguments);
+    case Dtype::kBf16:
+      return launch_to<cuda::Bf16Source>(to, arguments);
+    case Dtype::kF16:
+      return launch_to<cuda::F16Source>(to, arguments);
+    case Dtype::kF32:
+      return launch_to<cuda::F32Source>(to, arguments);
+    default:
+      return launch_to<cuda::F64Source>(to, arguments);
   }
 }
 
 std::vector<std::byte> run_kernel(const ExpandSource& source, const ScaleForm& form, Dtype to) {
-  std::vector<std::byte> target(source.payload.size() * format::dtype_bits(to) / 8,
-                                std::byte{0xa5});
+  const std::uint64_t elements = *element_count(*source.shape);
+  std::vector<std::byte> target(elements * format::dtype_bits(to) / 8, std::byte{0xa5});
   const std::optional<ScaleGrid> grid = make_scale_grid(*source.shape, form);
   EXPECT_TRUE(grid);
-  const cuda::ExpandFp8Arguments arguments = {
-      .payload = reinterpret_cast<const std::uint8_t*>(source.payload.data()),
-      .scale = {.floats = source.scale.empty() ? nullptr : source.scale.data(),
-                .codes = source.scale_codes.empty() ? nullptr : source.scale_codes.data()},
-      .target = target.data(),
-      .element_count = source.payload.size(),
-      .grid = *grid};
-  switch (to) {
-    case Dtype::kBf16:
-      launch<cuda::Bf16Target>(kernel_format(source.dtype), arguments);
-      break;
-    case Dtype::kF16:
-      launch<cuda::F16Target>(kernel_format(source.dtype), arguments);
-      break;
-    default:
-      launch<cuda::F32Target>(kernel_format(source.dtype), arguments);
-      break;
-  }
+  launch_from(source.dtype, to,
+              {.payload = source.payload.data(),
+               .scale = {.floats = source.scale.empty() ? nullptr : source.scale.data(),
+                         .codes = source.scale_codes.empty() ? nullptr : source.scale_codes.data()},
+               .target = target.data(),
+               .element_count = elements,
+               .grid = *grid});
   return target;
 }
 
@@ -126,6 +135,27 @@ TEST_P(ExpandKernel, EqualsExpandBitForBit) {
   }
 }
 
+TEST(ExpandKernelCast, EqualsExpandBitForBit) {
+  const Shape shape = {37, 41};
+  const std::uint64_t elements = *element_count(shape);
+  std::mt19937_64 random(5);
+  for (const Dtype from : {Dtype::kBf16, Dtype::kF16, Dtype::kF32, Dtype::kF64}) {
+    const std::uint64_t width = format::dtype_bits(from) / 8;
+    std::vector<std::byte> payload(elements * width);
+    for (std::uint64_t at = 0; at < elements; ++at) {
+      const std::uint64_t bits = random();
+      std::memcpy(payload.data() + at * width, &bits, width);
+    }
+    for (const Dtype to : {Dtype::kBf16, Dtype::kF16, Dtype::kF32}) {
+      const ExpandSource source = {.dtype = from, .shape = &shape, .payload = payload, .scale = {}};
+      std::vector<std::byte> expected(elements * format::dtype_bits(to) / 8);
+      expand(source, to, expected);
+      EXPECT_TRUE(run_kernel(source, {0, Granularity::kTensor, 0, 0}, to) == expected)
+          << format::dtype_name(from) << " to " << format::dtype_name(to);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, ExpandKernel,
     ::testing::Values(KernelCase{"NoScale", {37, 41}, {0, Granularity::kTensor, 0, 0}},
@@ -138,7 +168,10 @@ INSTANTIATE_TEST_SUITE_P(
                       KernelCase{"ColumnOfExperts", {3, 7, 41}, {123, Granularity::kColumn, 0, 0}},
                       KernelCase{"Block128", {300, 200}, {6, Granularity::kBlock, 128, 128}},
                       KernelCase{"BlockOfExperts", {2, 9, 13}, {30, Granularity::kBlock, 4, 3}},
-                      KernelCase{"Groups", {5, 96}, {15, Granularity::kBlock, 1, 32}}),
+                      KernelCase{"Groups", {5, 96}, {15, Granularity::kBlock, 1, 32}},
+                      KernelCase{"WholeRuns", {24, 64}, {24, Granularity::kRow, 0, 0}},
+                      KernelCase{"WholeRunsOfExperts", {3, 8, 64}, {24, Granularity::kRow, 0, 0}},
+                      KernelCase{"ColumnOfWholeRuns", {8, 64}, {64, Granularity::kColumn, 0, 0}}),
     [](const auto& tested) { return tested.param.name; });
 
 TEST(KernelImage, IsAFatBinaryWhenEmbedded) {

@@ -69,6 +69,9 @@ TEST(MemoryLedger, AccountsShareItsLimitToTheLastByte) {
   EXPECT_EQ(refused.error().to_string(),
             "slots of a.panda take 20.5 kB, but weights already take 49.2 kB of 65.5 kB (RAM); "
             "less lookahead or a plan with a smaller RAM tier (--max-ram) takes less");
+  ASSERT_TRUE(refused.error().shortage());
+  EXPECT_EQ(refused.error().shortage()->needed_bytes, 68 * kKiB);
+  EXPECT_EQ(refused.error().shortage()->budget_bytes, 64 * kKiB);
   EXPECT_TRUE(second->take(MemoryUse::kSlots, 16 * kKiB));
   held = BookedBuffer();
   EXPECT_TRUE(second->take(MemoryUse::kSlots, 64 * kKiB));

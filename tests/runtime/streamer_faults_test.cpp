@@ -1,7 +1,11 @@
 #include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -163,6 +167,48 @@ TEST(StreamerFaults, ShardTruncatedAfterOpeningFailsEachBlockAndRecovers) {
     const BlockLease lease = must(streamer.acquire(block));
     const std::string name = StreamPack::block_name(block) + ".attention.weight";
     EXPECT_EQ(bytes_of_tensor(lease, name), pack.expected(name, std::nullopt).at(name).bytes);
+  }
+}
+
+/// Reads that fail are told to who asks for their block, each time, and no other block is harmed.
+TEST(StreamerFaults, DiskThatBreaksFailsBlocksUntilItIsMended) {
+  // Of the disk of faulty_disk.cpp, where this program runs on it.
+  auto* break_disk = reinterpret_cast<void (*)(bool)>(::dlsym(RTLD_DEFAULT, "tp_test_break_disk"));
+  const char* disk = std::getenv("TP_TEST_DISK");
+  if (break_disk == nullptr || disk == nullptr || std::string_view(disk) != "broken") {
+    GTEST_SKIP() << "the disk can't be broken";
+  }
+  const StreamPack pack({.tiers = {kD, kR, kD, kD, kR, kD}, .extra_bytes_of_block_1 = 9'000'000});
+  for (const std::optional<Dtype> compute : {std::optional<Dtype>(), std::optional(Dtype::kF32)}) {
+    StreamOptions options = stream_options();
+    options.compute_dtype = compute;
+    Streamer streamer = must(Streamer::open(pack.path(), options));
+    break_disk(true);
+    int failed_count = 0;
+    for (int step = 0; step < 60; ++step) {
+      const auto block = static_cast<std::size_t>(step) % pack.block_count();
+      const Result<BlockLease> lease = streamer.acquire(block);
+      if (lease) {
+        const std::string name = StreamPack::block_name(block) + ".attention.weight";
+        EXPECT_EQ(bytes_of_tensor(*lease, name), pack.expected(name, compute).at(name).bytes);
+        continue;
+      }
+      ++failed_count;
+      EXPECT_EQ(lease.error().code(), ErrorCode::kFailed);
+      EXPECT_EQ(lease.error().errno_value(), EIO);
+      EXPECT_THAT(lease.error().message(), HasSubstr(StreamPack::block_name(block)));
+    }
+    EXPECT_GT(failed_count, 0);
+    break_disk(false);
+    for (std::size_t step = 0; step < 2 * pack.block_count(); ++step) {
+      // What was read ahead of the mending may still fail, once.
+      static_cast<void>(streamer.acquire(step % pack.block_count()));
+    }
+    for (std::size_t block = 0; block < pack.block_count(); ++block) {
+      const std::string name = StreamPack::block_name(block) + ".attention.weight";
+      const BlockLease lease = must(streamer.acquire(block));
+      EXPECT_EQ(bytes_of_tensor(lease, name), pack.expected(name, compute).at(name).bytes);
+    }
   }
 }
 

@@ -288,6 +288,20 @@ TEST(Streamer, TakesTheLookaheadOfThePlan) {
   EXPECT_EQ(streamer.stats().weight_memory_bytes, pack.stored_bytes(Tier::kBase) + 6 * slot_bytes);
 }
 
+TEST(Streamer, ReadsAsTheDriveWasMeasuredUnlessTold) {
+  plan::Rates rates;
+  rates.disk_request_bytes = 128 * 1024;
+  rates.disk_queue_depth = 11;
+  const StreamPack pack({.tiers = {kDisk, kDisk, kRam}, .planned_rates = rates});
+  StreamOptions options = stream_options();
+  Streamer as_planned = must(Streamer::open(pack.path(), options));
+  EXPECT_THAT(as_planned.stats().io_description, HasSubstr(" x11"));
+  run_pass(as_planned);
+  options.read_depth = 3;
+  Streamer as_told = must(Streamer::open(pack.path(), options));
+  EXPECT_THAT(as_told.stats().io_description, HasSubstr(" x3"));
+}
+
 TEST(Streamer, WithoutAPlanReadsTwoBlocksAheadAndSaysSo) {
   const StreamPack pack({.tiers = {kDisk, kDisk, kDisk, kDisk, kDisk}});
   std::filesystem::remove(pack.path() / "plan.toml");
@@ -334,6 +348,37 @@ TEST(Streamer, ExpandedRamBlocksHeldAtOnceAreBounded) {
   EXPECT_EQ(third.error().code(), ErrorCode::kUsage);
   first.release();
   expect_block(pack, streamer, 2, Dtype::kBf16);
+}
+
+TEST(Streamer, LeasesOfResidentBlocksMayBeHeldFromPassToPass) {
+  const StreamPack pack({.tiers = {kRam, kDisk, kRam, kDisk, kRam, kDisk}});
+  StreamOptions options = stream_options();
+  options.lookahead_bytes = 0;
+  Streamer streamer = must(Streamer::open(pack.path(), options));
+  std::vector<BlockLease> held;
+  for (std::size_t block = 0; block < 6; ++block) {
+    EXPECT_EQ(streamer.is_resident(block), block % 2 == 0);
+    if (streamer.is_resident(block)) {
+      held.push_back(must(streamer.acquire(block)));
+    }
+  }
+  for (int pass = 0; pass < 2; ++pass) {
+    for (const std::size_t block : {1U, 3U, 5U}) {
+      expect_block(pack, streamer, block, std::nullopt);
+    }
+  }
+  for (std::size_t at = 0; at < held.size(); ++at) {
+    EXPECT_EQ(contents(held[at].tensors()), pack.expected(block_prefix(2 * at), std::nullopt));
+  }
+}
+
+TEST(Streamer, BlocksThatAreExpandedAreNotResident) {
+  const StreamPack pack({.tiers = {kRam, kDisk}});
+  StreamOptions options = stream_options();
+  options.compute_dtype = Dtype::kF32;
+  const Streamer streamer = must(Streamer::open(pack.path(), options));
+  EXPECT_FALSE(streamer.is_resident(0));
+  EXPECT_FALSE(streamer.is_resident(1));
 }
 
 TEST(Streamer, LeasesEndInAnyOrder) {

@@ -35,7 +35,7 @@ THIRD_PARTY = {
 _SYSTEM = re.compile(
     r"^(?:[a-z_]+|(?:sys|linux|asm|netinet|arpa|net)/[\w/.]+\.h"
     r"|(?:arm_neon|cpuid|dirent|dlfcn|elf|endian|errno|fcntl|fenv|fnmatch|glob|immintrin|link"
-    r"|mntent|poll|pthread|pwd|sched|signal|spawn|stdint|termios|unistd|wait|x86intrin)\.h)$"
+    r"|malloc|mntent|poll|pthread|pwd|sched|signal|spawn|stdint|termios|unistd|wait|x86intrin)\.h)$"
 )
 # libplan decides and touches nothing: no files, clock, threads or devices.
 _IMPURE = re.compile(

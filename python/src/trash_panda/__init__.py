@@ -37,6 +37,7 @@ from ._load import load
 from ._load_report import LoadReport
 from ._native import __version__
 from ._offloaded import Offloaded
+from ._pipeline import Pipeline, PipelineReport, Stage, StageReport
 from ._plan import Plan, Prediction
 from ._planning import plan
 from ._stages import ReleaseReport, measure_activation_vram, release, stage
@@ -72,11 +73,15 @@ __all__ = [
     "OffloadHandle",
     "Offloaded",
     "PinnedMemoryWarning",
+    "Pipeline",
+    "PipelineReport",
     "Plan",
     "PlanError",
     "Prediction",
     "ReleaseReport",
     "ReleasedError",
+    "Stage",
+    "StageReport",
     "StalePlanError",
     "Tier",
     "TrashPandaError",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.utils.dlpack import from_dlpack
 
 from . import _native
 from ._bindings import Binding, Block, Match, Merged
-from ._buffers import rebuild_attributes, rebuild_buffers, unregistered
+from ._buffers import Attribute, rebuild_attributes, rebuild_buffers, unregistered
 from ._dtypes import DtypeRule, compute_dtype_name, torch_dtype
 from ._errors import TrashPandaError
 from ._hooks import BlockStream, stream_of
@@ -25,8 +26,7 @@ from ._pack import Pack
 from ._placeholder import make_placeholder
 from ._plan import Plan
 from ._streamed import StreamedBlock, StreamedMerge
-from ._targets import collect_targets
-
+from ._targets import Target, collect_targets
 
 _run_numbers = itertools.count(1)
 
@@ -41,7 +41,88 @@ def _run_log() -> Path | str:
     return log if number == 1 else log.with_name(f"{log.stem}.{number}{log.suffix}")
 
 
-def assemble(
+@dataclass
+class Prepared:
+    """A model and a pack that go together. Nothing of the model has been changed yet."""
+
+    model: nn.Module
+    pack: Pack
+    match: Match
+    buffers: list[tuple[Target, Tensor]]  # That no checkpoint holds, with their values.
+    attributes: list[tuple[Attribute, Tensor]]
+    dtypes: dict[str, str]  # Safetensors' names by stored tensor.
+    compute: str | None
+    tiers: list[str]
+    device: torch.device
+    verify: str
+    lookahead_bytes: int | None
+    plan: Plan
+
+    def open(self, memory_group: _native.MemoryGroup | None = None) -> Offloaded:
+        """Opens the stream, then changes the model.
+
+        :param memory_group: a limit that others share; blocks of the RAM tier then take their
+            memory as they are read.
+        """
+        earlier = _earlier_stream(self.model)
+        run_log = _run_log()
+        streamer = _native.Streamer.open(
+            self.pack.path,
+            compute_dtype=self.compute,
+            dtype_overrides=self.dtypes,
+            verify=self.verify,
+            lookahead_bytes=self.lookahead_bytes,
+            tiers=self.tiers,
+            io=os.environ.get("TRASH_PANDA_IO") or "auto",
+            run_log=run_log,
+            memory_group=memory_group,
+            checkpoint_plan=None if self.pack.is_packed else self.pack.plan.text,
+        )
+        if earlier is not None:
+            earlier.remove_hooks()
+        # A run log tells of each use, and a pipeline drops blocks that were used for the last time.
+        keep = streamer.all_resident and not run_log and memory_group is None
+        stream = BlockStream(streamer, keep=keep)
+        blocks = [(block, _streamed(block, self.dtypes)) for block in self.match.blocks]
+        stream.install(self.model, blocks)
+        base = _set_base(self.match, streamer)
+        for target, buffer in self.buffers:
+            for place in target.places:
+                place.put(buffer)
+        for attribute, tensor in self.attributes:
+            attribute.put(tensor)
+        self.model.requires_grad_(False)
+        self.model.eval()
+        return Offloaded(
+            self.model,
+            stream,
+            base,
+            device=self.device,
+            dtype=None if self.compute is None else torch_dtype(self.compute),
+            plan=self.plan,
+            unexpected=self.match.unexpected,
+            device_map=self._device_map(),
+            run_log=run_log,
+        )
+
+    def _device_map(self) -> dict[str, str]:
+        """Where the model's parts are, as accelerate says it: a device, "cpu" or "disk".
+
+        What lies outside of blocks comes first: whoever asks for the model's device takes that.
+        """
+        merged = (b for each in self.match.base_merged for b in each.bindings.values())
+        base: list[Binding] = [*self.match.base, *merged]
+        device = str(self.device)
+        places = {binding.names[0].rpartition(".")[0]: device for binding in base}
+        paths = {id(module): path for path, module in self.model.named_modules()}
+        waiting = {"gpu": device, "ram": "cpu", "disk": "disk"}
+        for block in self.match.blocks:
+            for module in block.triggers:
+                places[paths[id(module)]] = waiting[self.tiers[block.index]]
+        return places
+
+
+def prepare(
     model: nn.Module,
     pack: Pack,
     *,
@@ -54,10 +135,10 @@ def assemble(
     lookahead_bytes: int | None,
     key_map: KeyMap | None,
     plan: Plan,
-) -> Offloaded:
-    """Matches, opens the stream, then changes the model. See load()."""
+) -> Prepared:
+    """Matches the two: all that can fail but reading. See load()."""
     compute = compute_dtype_name(compute_dtype)
-    earlier = _earlier_stream(model)
+    _earlier_stream(model)
     _tie(model)
     targets = collect_targets(model)
     match = match_pack(
@@ -71,37 +152,19 @@ def assemble(
     buffers = rebuild_buffers(model, lacking)
     attributes = unregistered(model)
     tensors = rebuild_attributes(model, attributes)
-    dtypes = _dtypes_wanted(model, match, compute)
-    streamer = _native.Streamer.open(
-        pack.path,
-        compute_dtype=compute,
-        dtype_overrides=dtypes,
+    return Prepared(
+        model=model,
+        pack=pack,
+        match=match,
+        buffers=list(zip(lacking, buffers, strict=True)),
+        attributes=list(zip(attributes, tensors, strict=True)),
+        dtypes=_dtypes_wanted(model, match, compute),
+        compute=compute,
+        tiers=[block.tier for block in pack.blocks] if tiers is None else list(tiers),
+        device=device,
         verify=verify,
         lookahead_bytes=lookahead_bytes,
-        tiers=tiers,
-        io=os.environ.get("TRASH_PANDA_IO") or "auto",
-        run_log=_run_log(),
-    )
-    if earlier is not None:
-        earlier.remove_hooks()
-    stream = BlockStream(streamer)
-    stream.install(model, [(block, _streamed(block, dtypes)) for block in match.blocks])
-    base = _set_base(match, streamer)
-    for target, buffer in zip(lacking, buffers, strict=True):
-        for place in target.places:
-            place.put(buffer)
-    for attribute, tensor in zip(attributes, tensors, strict=True):
-        attribute.put(tensor)
-    model.requires_grad_(False)
-    model.eval()
-    return Offloaded(
-        model,
-        stream,
-        base,
-        device=device,
-        dtype=None if compute is None else torch_dtype(compute),
         plan=plan,
-        unexpected=match.unexpected,
     )
 
 

@@ -32,9 +32,10 @@ def parameters_on_meta() -> Iterator[None]:
     """
     with _patch_lock:
         original = nn.Module.register_parameter
+        me = threading.get_ident()
 
         def register(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
-            if param is not None and not param.is_meta:
+            if param is not None and not param.is_meta and threading.get_ident() == me:
                 param = nn.Parameter(torch.empty_like(param, device="meta"), requires_grad=False)
             original(self, name, param)
 

@@ -15,8 +15,9 @@ from ._load import load
 from ._load_report import LoadReport, make_report
 from ._offloaded import Offloaded
 from ._packing import default_pack, ensure_pack
-from ._plan import Plan, check_storage_dtype, place_by_prefix
+from ._plan import Plan, place_by_prefix
 from ._planning import plan as make_plan
+from ._storage import stored_as
 from ._tiers import Tier
 from ._torch import require_torch
 
@@ -73,13 +74,15 @@ def stream_load(
         device; disk_prefixes: on disk. The longest prefix counts; blocks under none are resident.
     :param skip_prefixes: parts of the model that are not needed; they stay as they are.
     :param compute_dtype: as that of load(); a plan's own when one is given.
+    :param storage_dtype: as that of plan(); default: that of the plan.
     :param key_map: what names of the checkpoint are called in the model. See load().
     :raises PlanError: a prefix is that of no block.
     :raises MissingTensorsError: the checkpoint lacks tensors of the model.
     """
     require_torch()
-    check_storage_dtype(storage_dtype)
-    checkpoint = Path(path)
+    if plan is not None and storage_dtype == "auto":
+        storage_dtype = plan.storage_dtype
+    checkpoint = stored_as(Path(path), storage_dtype)
     chosen = _choose_plan(
         checkpoint,
         plan,

@@ -46,7 +46,10 @@ class PlanError(TrashPandaError, ValueError):
 
 
 class DoesNotFitError(PlanError):
-    """The budgets are too small: `needed` bytes were to fit in `budget` bytes."""
+    """The budgets are too small: `needed` bytes were to fit in `budget` bytes.
+
+    Both are None where there is no number, such as for a GPU that is not there.
+    """
 
     code = "does_not_fit"
 
@@ -88,10 +91,19 @@ _CLASSES: dict[str, type[TrashPandaError]] = {
 }
 
 
-def make_error(code: str, message: str, hint: str = "", reason: str = "") -> TrashPandaError:
+def make_error(  # noqa: PLR0917, as C++ passes no names.
+    code: str,
+    message: str,
+    hint: str = "",
+    reason: str = "",
+    needed: int | None = None,
+    budget: int | None = None,
+) -> TrashPandaError:
     """Makes the exception for an error of the engine. Called by the native module."""
     error = _CLASSES.get(code, TrashPandaError)(f"{message} ({hint})" if hint else message)
     error.code = code
     error.hint = hint
     error.reason = reason
+    if isinstance(error, DoesNotFitError):
+        error.needed, error.budget = needed, budget
     return error

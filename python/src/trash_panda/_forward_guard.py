@@ -22,6 +22,9 @@ class ForwardGuard:
         (KeyboardInterrupt skips hooks) left entered is forgotten.
         """
         me = threading.current_thread()
+        if self._owner is me and not outermost:
+            self._depth += 1  # Only the owner changes anything: no lock, for each block's sake.
+            return
         with self._lock:
             if self._owner is not None and self._owner is not me and self._owner.is_alive():
                 raise TrashPandaError(
@@ -35,13 +38,12 @@ class ForwardGuard:
 
     def leave(self) -> bool:
         """Undoes one enter(). False when this thread has not entered."""
-        with self._lock:
-            if self._owner is not threading.current_thread() or self._depth == 0:
-                return False
-            self._depth -= 1
-            if self._depth == 0:
-                self._owner = None
-            return True
+        if self._owner is not threading.current_thread() or self._depth == 0:
+            return False
+        self._depth -= 1
+        if self._depth == 0:
+            self._owner = None
+        return True
 
     def owns(self) -> bool:
         return self._owner is threading.current_thread()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._errors import UnsupportedFormatError
 from ._folders import find_model
-from ._load import load
+from ._load import load, prepare_load
 from ._offloaded import Offloaded
+from ._pack import Pack, StoredPlan
 from ._packing import ensure_pack, is_fresh
 from ._plan import Plan
-from ._program import run_program
+from ._planning import plan_beside
 from ._torch import require_torch
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def from_pretrained(
     :param subfolder: the model's folder in that of a pipeline, such as "transformer".
     :param plan: "auto" plans for this machine; or a plan, or its file, whose tiers are used.
     :param repack: "auto" and "require" make the pack when there is none of this checkpoint;
-        "never" writes nothing and uses the pack that there is. "require" fails where no pack can be
-        made, whatever other ways of streaming there are.
+        "never" writes nothing: it uses the pack that there is, else streams from the checkpoint
+        itself, with more and smaller reads, nothing coded and no checksums.
     :param dtype: "bf16", "fp16", "fp32", "keep" or a torch dtype; what weights are computed in.
     :param device: where to compute; so far only "cpu".
     :param local_files_only: False lets huggingface_hub download what the cache lacks.
@@ -58,7 +59,7 @@ def from_pretrained(
     :return: as load() does; its `model` is in eval mode, with the folder's generation config.
     :raises CheckpointError: nothing there, or it can't be read; MissingTensorsError: see load().
     :raises UnsupportedFormatError: the checkpoint can't be packed, or its class is not known; with
-        repack="never": there is no pack of it.
+        repack="never": only a pack can hold it (torch files, scales that have to be converted).
     :raises DoesNotFitError, PlanError, IntegrityError: as the command line's plan and repack.
     """
     require_torch()
@@ -66,15 +67,11 @@ def from_pretrained(
         raise ValueError(f"repack is {repack!r}, not one of {', '.join(_REPACK)}")
     from ._build import build_empty
     from ._dtypes import compute_dtype_name, plan_dtype_name, torch_dtype
+    from ._merged_memory import merged_bytes
 
     compute = compute_dtype_name(dtype)
     folder = find_model(model_id_or_dir, subfolder, local_files_only=local_files_only)
     model = build_empty(folder.path, cls, None if compute is None else torch_dtype(compute))
-    if repack == "never" and not is_fresh(folder.path, folder.pack):
-        raise UnsupportedFormatError(
-            f"there is no pack of {folder.path} at {folder.pack}, and streaming from a checkpoint "
-            'itself is not supported yet: use repack="auto", or trash-panda repack'
-        )
     chosen = None if plan == "auto" else plan
 
     def write_plan(file: Path) -> None:
@@ -84,9 +81,17 @@ def from_pretrained(
             shutil.copyfile(chosen, file)
         else:
             dtype_name = plan_dtype_name(compute)
-            run_program(["plan", folder.path, "-o", file, "--compute-dtype", dtype_name])
+            command: list[str | Path] = ["plan", folder.path, "--compute-dtype", dtype_name]
+            beside = merged_bytes(model, folder.path, dtype, key_map)
+            plan_beside(command, None, beside).save(file)
 
+    options: dict[str, Any] = {"device": device, "compute_dtype": dtype, "key_map": key_map}
+    if repack == "never" and not is_fresh(folder.path, folder.pack):
+        # Planning measures the drive, but writes nothing beside the checkpoint.
+        with tempfile.TemporaryDirectory(prefix="trash-panda-") as temporary:
+            file = Path(temporary) / "plan.toml"
+            write_plan(file)
+            pack = Pack.of_checkpoint(folder.path, StoredPlan.read(file))
+        return prepare_load(pack, model, **options).open()
     ensure_pack(folder.path, folder.pack, write_plan)
-    return load(
-        folder.pack, model, plan=chosen, device=device, compute_dtype=dtype, key_map=key_map
-    )
+    return load(folder.pack, model, plan=chosen, **options)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,15 +16,20 @@ from ._forward_guard import ForwardGuard
 from ._graphs import outside_of_graphs
 from ._guards import Guards, NotCopyable, refuse_state_dict
 from ._merge import MergeMemory
-from ._outputs import any_requires_grad, without_lent_memory
+from ._outputs import GradientNeeded
 from ._placeholder import release
 from ._streamed import StreamedBlock
 
 
 class BlockStream:
-    """The hooks of one model. Holds the streamer, not the model: it lives as long as its hooks."""
+    """The hooks of one model. Holds the streamer, not the model: it lives as long as its hooks.
 
-    def __init__(self, streamer: _native.Streamer) -> None:
+    :param keep: leave weights in place after their block's first use, and take the hooks of blocks
+        off once all are there. Only for a streamer whose blocks are all resident, and none of which
+        will be dropped.
+    """
+
+    def __init__(self, streamer: _native.Streamer, *, keep: bool = False) -> None:
         self.guard = ForwardGuard()
         self.blocks: list[StreamedBlock] = []
         self._streamer: _native.Streamer | None = streamer
@@ -32,24 +38,41 @@ class BlockStream:
         self._lingering: StreamedBlock | None = None
         self._merge_memory = MergeMemory()
         self._guards: Guards | None = None
+        self._keep = keep
+        self._kept_passes = 0  # That the streamer was not asked for anything in.
+        self._hooked: list[tuple[nn.Module, _BlockHooks]] = []
+        self._block_handles: list[torch.utils.hooks.RemovableHandle] = []
+        # Of a pipeline: how many forwards are to come, and what to call when memory was given back.
+        self.forwards_left: int | None = None
+        self.on_freed: Callable[[], object] | None = None
+        self.not_read_yet: dict[int, int] = {}  # Bytes of RAM blocks, by index.
 
     def install(self, model: nn.Module, blocks: Sequence[tuple[Block, StreamedBlock]]) -> None:
         """Hooks the model and the modules of its blocks."""
         self.blocks = [streamed for _, streamed in blocks]
+        for streamed in self.blocks:
+            streamed.let_stay(self._keep)
         bindings = [binding for block, _ in blocks for binding in block.all_bindings()]
         self._guards = Guards(model, [name for each in bindings for name in each.names])
-        self._hook(model, _ModelHooks(self))
+        self._handles += _hook(model, _ModelHooks(self))
         for block, streamed in blocks:
             hooks = _BlockHooks(self, streamed)
             for module in block.triggers:
-                self._hook(module, hooks)
+                self._hooked.append((module, hooks))
                 self._handles.append(
                     module.register_state_dict_pre_hook(refuse_state_dict)  # type: ignore[no-untyped-call]
                 )
+        self._hook_blocks()
 
-    def _hook(self, module: nn.Module, hooks: _ModelHooks | _BlockHooks) -> None:
-        self._handles.append(module.register_forward_pre_hook(hooks.before, prepend=True))
-        self._handles.append(module.register_forward_hook(hooks.after, always_call=True))
+    def _hook_blocks(self) -> None:
+        if not self._block_handles:
+            for module, hooks in self._hooked:
+                self._block_handles += _hook(module, hooks)
+
+    def _unhook_blocks(self) -> None:
+        for handle in self._block_handles:
+            handle.remove()
+        self._block_handles.clear()
 
     @property
     def closed(self) -> bool:
@@ -58,18 +81,30 @@ class BlockStream:
     def stats(self) -> dict[str, Any]:
         if self._streamer is not None:
             merged_bytes = self._merge_memory.allocated_bytes
-            self._last_stats = {**self._streamer.stats(), "merged_memory_bytes": merged_bytes}
+            stats: dict[str, Any] = {**self._streamer.stats(), "merged_memory_bytes": merged_bytes}
+            if self._kept_passes > 0:
+                stats["pass_count"] += self._kept_passes
+                stats["pass_read_bytes_ram"] = stats["pass_read_bytes_disk"] = 0
+            self._last_stats = stats
         if self._last_stats is None:
             raise TrashPandaError("this model was closed in a forked child, which has no counters")
         return self._last_stats
+
+    def claimed_bytes(self) -> int:
+        """What RAM blocks will take that were not used yet. Any thread may ask."""
+        return sum(list(self.not_read_yet.values()))
+
+    def preload(self, index: int) -> None:
+        """Reads a block of the RAM tier now. Raises DoesNotFitError while there is no memory."""
+        if self._streamer is not None:
+            self._streamer.preload(index)
+            self.not_read_yet.pop(index, None)
 
     def close(self) -> None:
         """Puts everything back and lets the streamer go; the hooks stay, to say so."""
         if self._streamer is None:
             return
-        self.guard.enter()
-        try:
-            self.put_back_all()
+        with self.paused():
             if not self._streamer.forked:
                 self.stats()
             for block in self.blocks:
@@ -77,10 +112,23 @@ class BlockStream:
                 release(block.placeholders)
             self._streamer = None
             self._merge_memory = MergeMemory()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """No forward runs meanwhile, and no weights are in place.
+
+        Raises TrashPandaError while another thread is in the model's forward.
+        """
+        self.guard.enter()
+        try:
+            self._hook_blocks()
+            self.put_back_all(kept=True)
+            yield
         finally:
             self.guard.leave()
 
     def remove_hooks(self) -> None:
+        self._unhook_blocks()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -89,47 +137,74 @@ class BlockStream:
 
     def place(self, block: StreamedBlock) -> None:
         """Acquires the block and sets its weights; nested calls of one block only count."""
+        if self._lingering is not None and self._lingering is not block:
+            self.end_lingering()
+        if block.lease is None:
+            self._acquire(block)
+        elif block.stays and block.depth == 0 and block.index == 0:
+            self._kept_passes += 1
+        block.depth += 1
+
+    def _acquire(self, block: StreamedBlock) -> None:
         if self._streamer is None:
             raise ReleasedError(
                 "the weights of this model were released by close(); load it again to run it"
             )
-        if self._lingering is not None and self._lingering is not block:
-            self.end_lingering()
-        if block.lease is None:
-            lease = self._streamer.acquire(block.index)
-            try:
-                block.place(lease, self._merge_memory)
-            except BaseException:
-                lease.release()
-                raise
-        block.depth += 1
+        lease = self._streamer.acquire(block.index)
+        if self.not_read_yet:
+            self.not_read_yet.pop(block.index, None)
+        try:
+            block.place(lease, self._merge_memory)
+        except BaseException:
+            lease.release()
+            raise
 
     def put_back(self, block: StreamedBlock) -> None:
         """Undoes one place(); the last one ends the lease, unless the block lingers."""
         if block.depth == 0:
             return
         block.depth -= 1
-        if block.depth > 0:
+        if block.depth > 0 or block.stays:
             return
         if block.lingers:
             if self._lingering is not block:
                 self.end_lingering()
             self._lingering = block
         else:
-            block.take_away(self._merge_memory)
+            self._take_away(block)
+
+    def _take_away(self, block: StreamedBlock) -> None:
+        block.take_away(self._merge_memory)
+        if self.forwards_left == 0 and self._streamer is not None:
+            self._streamer.drop(block.index)
+            if self.on_freed is not None:
+                self.on_freed()
 
     def end_lingering(self) -> None:
         """Ends the lease of a block that was called in parts."""
         block, self._lingering = self._lingering, None
         if block is not None and block.depth == 0:
-            block.take_away(self._merge_memory)
+            self._take_away(block)
 
-    def put_back_all(self) -> None:
-        """Ends what an interrupted forward left in place."""
+    def begin_forward(self) -> None:
+        """Of the model, in the thread that has entered."""
+        if self._hooked and not self._block_handles:
+            self._kept_passes += 1
+            return
+        self.put_back_all()
+        if self._keep and all(block.stays and block.lease is not None for block in self.blocks):
+            self._unhook_blocks()
+            self._kept_passes += 1
+        if self.forwards_left:
+            self.forwards_left -= 1
+
+    def put_back_all(self, *, kept: bool = False) -> None:
+        """Ends what an interrupted forward left in place; `kept`: also what may stay there."""
         self._lingering = None
         for block in self.blocks:
             block.depth = 0
-            block.take_away(self._merge_memory)
+            if kept or not block.stays:
+                block.take_away(self._merge_memory)
 
 
 class _ModelHooks(NotCopyable):
@@ -147,7 +222,7 @@ class _ModelHooks(NotCopyable):
             raise ReleasedError(
                 "the weights of this model were released by close(); load it again to run it"
             )
-        stream.put_back_all()
+        stream.begin_forward()
 
     @outside_of_graphs
     def after(self, module: nn.Module, args: Any, output: Any) -> None:
@@ -180,17 +255,30 @@ class _BlockHooks(NotCopyable):
         stream = self.stream
         if not stream.guard.owns() or self.block.depth == 0:
             return None
+        if self.block.stays:  # So what it hands back may need its weights.
+            self.block.depth -= 1
+            stream.guard.leave()
+            return None
         try:
-            if any_requires_grad(output):
-                raise TrashPandaError(
-                    f"the output of block {self.block.name} requires a gradient, but streamed "
-                    "weights can't be trained through, being gone before a backward pass: call "
-                    "the model under torch.no_grad() or torch.inference_mode()"
-                )
-            return without_lent_memory(output, self.block.spans)
+            return self.block.lent.without(output)
+        except GradientNeeded:
+            raise TrashPandaError(
+                f"the output of block {self.block.name} requires a gradient, but streamed weights "
+                "can't be trained through, being gone before a backward pass: call the model under "
+                "torch.no_grad() or torch.inference_mode()"
+            ) from None
         finally:
             stream.put_back(self.block)
             stream.guard.leave()
+
+
+def _hook(
+    module: nn.Module, hooks: _ModelHooks | _BlockHooks
+) -> list[torch.utils.hooks.RemovableHandle]:
+    return [
+        module.register_forward_pre_hook(hooks.before, prepend=True),
+        module.register_forward_hook(hooks.after, always_call=True),
+    ]
 
 
 def stream_of(model: nn.Module) -> BlockStream | None:

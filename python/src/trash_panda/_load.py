@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from ._assemble import Prepared
     from ._keys import KeyMap
 
 _log = logging.getLogger("trash_panda")
@@ -72,6 +73,36 @@ def load(
     :raises IntegrityError: bytes differ from their checksum.
     :raises PlanError: the plan can't be read; StalePlanError: it is for another checkpoint.
     """
+    return prepare_load(
+        pack_dir,
+        model,
+        plan=plan,
+        device=device,
+        compute_dtype=compute_dtype,
+        strict=strict,
+        ignore_missing=ignore_missing,
+        verify=verify,
+        lookahead=lookahead,
+        progress=progress,
+        key_map=key_map,
+    ).open()
+
+
+def prepare_load(
+    pack_dir: str | os.PathLike[str] | Pack,
+    model: nn.Module | None,
+    *,
+    plan: Plan | str | os.PathLike[str] | None = None,
+    device: str | torch.device | None = None,
+    compute_dtype: str | torch.dtype | None = None,
+    strict: bool = True,
+    ignore_missing: Iterable[str] = (),
+    verify: str = "headers",
+    lookahead: int | str | None = None,
+    progress: bool | Callable[[int, int], None] | None = None,
+    key_map: KeyMap | None = None,
+) -> Prepared:
+    """What load() does before it takes memory and changes the model. Arguments as there."""
     require_torch()
     if model is None:
         raise TypeError(
@@ -80,14 +111,14 @@ def load(
         )
     if verify not in ("headers", "full"):
         raise ValueError(f'verify is {verify!r}, not "headers" or "full"')
-    from ._assemble import assemble
-
-    pack = Pack.open(pack_dir)
-    other_plan = _stored_plan(plan)
+    pack = pack_dir if isinstance(pack_dir, Pack) else Pack.open(pack_dir)
+    other_plan = stored_plan(plan)
     if verify == "full":
         _verify(pack, progress)
+    from ._assemble import prepare
+
     chosen = other_plan or pack.plan
-    return assemble(
+    return prepare(
         model,
         pack,
         tiers=pack.tiers(other_plan),
@@ -102,7 +133,7 @@ def load(
     )
 
 
-def _stored_plan(plan: Plan | str | os.PathLike[str] | None) -> StoredPlan | None:
+def stored_plan(plan: Plan | str | os.PathLike[str] | None) -> StoredPlan | None:
     if plan is None:
         return None
     if isinstance(plan, Plan):

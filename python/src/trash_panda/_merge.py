@@ -113,7 +113,8 @@ class MergeMemory:
         if free:
             return free.pop()
         with torch.inference_mode(False):
-            made = nn.Parameter(torch.empty(like.shape, dtype=like.dtype), requires_grad=False)
+            empty = torch.empty(like.shape, dtype=like.dtype)
+            made = nn.Parameter(empty, requires_grad=False)
         self.allocated_bytes += made.nbytes
         return made
 

@@ -105,9 +105,22 @@ class Lease:
     @property
     def names(self) -> list[str]: ...
     @property
-    def addresses(self) -> tuple[int, ...]: ...
+    def addresses(self) -> bytes:
+        """Where the tensors are, as one value that can be compared."""
+
     def arrays(self) -> list[Array]: ...
     def release(self) -> None: ...
+
+class MemoryGroup:
+    """A limit of weight memory that several streamers share."""
+
+    def __init__(self, limit_bytes: int, name: str) -> None: ...
+    @property
+    def limit_bytes(self) -> int: ...
+    @property
+    def now_bytes(self) -> int: ...
+    @property
+    def max_bytes(self) -> int: ...
 
 class Streamer:
     """Streams a pack's blocks through fixed memory."""
@@ -123,18 +136,35 @@ class Streamer:
         tiers: Sequence[str] | None = None,
         io: str = "auto",
         run_log: str | os.PathLike[str] = "",
-    ) -> Streamer: ...
+        memory_group: MemoryGroup | None = None,
+        checkpoint_plan: str | None = None,
+    ) -> Streamer:
+        """Opens a pack, or with the text of its plan a checkpoint that was not packed."""
+
     @property
     def block_count(self) -> int: ...
+    @property
+    def all_resident(self) -> bool:
+        """Whether every block stays in memory of its own, so that its lease can be held."""
+
     @property
     def forked(self) -> bool:
         """Whether this is a forked child's copy, which can't stream."""
 
     def base(self) -> list[tuple[str, Array]]: ...
     def acquire(self, block_index: int) -> Lease: ...
+    def preload(self, block_index: int) -> None:
+        """Reads a block of the RAM tier and waits; DoesNotFitError: there is no memory yet."""
+
+    def drop(self, block_index: int) -> int:
+        """Gives back a block's memory, with a memory_group; returns the bytes."""
+
     def stats(self) -> StreamStats: ...
 
 def read_manifest(pack: str | os.PathLike[str]) -> Manifest: ...
+def checkpoint_manifest(checkpoint: str | os.PathLike[str], plan: str) -> Manifest:
+    """What streaming from a checkpoint itself has for a manifest."""
+
 def parse_plan(text: str, where: str) -> Plan: ...
 def retier_plan(text: str, where: str, tiers: Sequence[str]) -> str: ...
 def explain_block(text: str, where: str, index: int) -> BlockExplanation: ...

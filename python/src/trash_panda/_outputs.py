@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -13,37 +13,39 @@ from torch import Tensor
 Change = Callable[[Tensor], Tensor]
 
 
-def any_requires_grad(output: Any) -> bool:
-    """Whether a backward pass could start from a tensor of the output."""
-    if isinstance(output, Tensor):
-        return output.requires_grad
-    found = False
+class LentMemory:
+    """The memory of a block's weights, which goes to another block after this one."""
 
-    def look(tensor: Tensor) -> Tensor:
-        nonlocal found
-        found = found or tensor.requires_grad
-        return tensor
+    def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
+        spans = [(t.data_ptr(), t.data_ptr() + t.nbytes) for t in tensors if t.nbytes > 0]
+        self._spans = spans
+        # Around all of them: what a block computes is hardly ever in between.
+        self._first = min((first for first, _ in spans), default=0)
+        self._last = max((last for _, last in spans), default=0)
 
-    map_tensors(look, output)
-    return found
+    def without(self, output: Any) -> Any:
+        """The output with copies of the tensors that lie in this memory, or the output itself.
 
+        Raises GradientNeeded when a backward pass could start from one of its tensors.
+        """
+        if isinstance(output, Tensor):
+            return self._own(output)
+        return map_tensors(self._own, output)
 
-def spans_of(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
-    """The memory of the tensors: its first address, and the one behind it."""
-    return [(t.data_ptr(), t.data_ptr() + t.nbytes) for t in tensors if t.nbytes > 0]
-
-
-def without_lent_memory(output: Any, spans: Sequence[tuple[int, int]]) -> Any:
-    """The output with copies of the tensors that lie in lent memory, or the output itself."""
-
-    def own(tensor: Tensor) -> Tensor:
+    def _own(self, tensor: Tensor) -> Tensor:
+        if tensor.requires_grad:
+            raise GradientNeeded
         address = _address(tensor)
-        if any(first <= address < last for first, last in spans):
+        if self._first <= address < self._last and any(
+            first <= address < last for first, last in self._spans
+        ):
             with torch.no_grad():
                 return tensor.clone()
         return tensor
 
-    return map_tensors(own, output)
+
+class GradientNeeded(Exception):
+    """Weights that are gone before a backward pass can't be trained through."""
 
 
 def map_tensors(change: Change, value: Any, around: frozenset[int] = frozenset()) -> Any:

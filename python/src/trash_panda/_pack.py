@@ -80,20 +80,35 @@ class Pack:
     blocks: tuple[Extent, ...]  # In execution order.
     aliases: dict[str, str]  # Tied name → name of the stored tensor.
     plan: StoredPlan
+    is_packed: bool = True  # Else it is a checkpoint that streams as it is.
 
     @staticmethod
     def open(path: str | os.PathLike[str]) -> Pack:
         """Reads manifest and plan and checks that the shards are there with their sizes."""
         folder = Path(path)
         manifest = _native.read_manifest(folder)
+        return Pack._make(folder, manifest, StoredPlan.read(folder / PLAN_NAME), is_packed=True)
+
+    @staticmethod
+    def of_checkpoint(path: Path, plan: StoredPlan) -> Pack:
+        """A checkpoint seen as the pack that it would make.
+
+        Raises UnsupportedFormatError when only a pack can hold it.
+        """
+        manifest = _native.checkpoint_manifest(path, plan.text)
+        return Pack._make(path, manifest, plan, is_packed=False)
+
+    @staticmethod
+    def _make(path: Path, manifest: _native.Manifest, plan: StoredPlan, *, is_packed: bool) -> Pack:
         extents = [_extent(raw) for raw in manifest["extents"]]
         return Pack(
-            path=folder,
+            path=path,
             fingerprint=manifest["source_fingerprint"],
             base=tuple(extent for extent in extents if extent.tier == "base"),
             blocks=tuple(extent for extent in extents if extent.tier != "base"),
             aliases=manifest["aliases"],
-            plan=StoredPlan.read(folder / PLAN_NAME),
+            plan=plan,
+            is_packed=is_packed,
         )
 
     def tensors(self) -> Iterator[StoredTensor]:

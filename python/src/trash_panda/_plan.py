@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import _native
 from ._errors import CheckpointError, PlanError
@@ -44,10 +44,12 @@ class Plan:
         warnings: Iterable[str] = (),
         source: str = "manual",
         toml: str | None = None,
+        storage_dtype: str | torch.dtype | None = "auto",
     ) -> None:
         self.blocks = list(blocks)
         self.warnings = list(warnings)
         self.source = source  # "auto" or "manual"
+        self.storage_dtype = storage_dtype  # Not in plan files: give it to stream_load() then.
         self._compute_dtype = compute_dtype
         self._toml = toml
 
@@ -61,7 +63,7 @@ class Plan:
         storage_dtype: str | torch.dtype | None = "auto",
     ) -> Plan:
         """A plan by hand, of prefixes ("blocks.0" or "blocks.0."), in order of execution."""
-        check_storage_dtype(storage_dtype)
+        parse_dtype(storage_dtype)
         tiers = ((Tier.GPU, resident), (Tier.RAM, streamed), (Tier.DISK, disk))
         blocks = [BlockPlan(_dotted(p), tier) for tier, prefixes in tiers for p in prefixes]
         seen: set[str] = set()
@@ -69,7 +71,7 @@ class Plan:
             if block.prefix in seen:
                 raise PlanError(f"block {block.prefix} is given twice")
             seen.add(block.prefix)
-        return Plan(blocks, compute_dtype=compute_dtype)
+        return Plan(blocks, compute_dtype=compute_dtype, storage_dtype=storage_dtype)
 
     @staticmethod
     def from_toml(text: str, where: str = "plan", *, warnings: Iterable[str] = ()) -> Plan:
@@ -254,19 +256,6 @@ def place_by_prefix(planned: Plan, tiers: dict[str, Tier], rest: Tier | None = N
             f"{planned._first()}"
         )
     return planned
-
-
-def check_storage_dtype(storage_dtype: Any) -> None:
-    """Raises UnsupportedFormatError for what packs are not written in."""
-    from ._errors import UnsupportedFormatError
-
-    if storage_dtype in (None, "auto", "keep"):
-        return
-    if str(storage_dtype).removeprefix("torch.") not in ("bf16", "bfloat16"):
-        raise UnsupportedFormatError(
-            f"storage_dtype={storage_dtype!r}: packs hold weights as the checkpoint stores them; "
-            'use "auto", or quantize the checkpoint first'
-        )
 
 
 def _parse(text: str, where: str) -> _native.Plan:

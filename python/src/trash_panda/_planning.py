@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._block_groups import BlockGroup
+from ._errors import DoesNotFitError
 from ._hardware import Hardware
-from ._plan import Plan, check_storage_dtype
+from ._plan import Plan
 from ._program import run_program
+from ._storage import stored_as
 from ._tiers import Tier
-from ._units import parse_bytes
+from ._units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -58,7 +60,9 @@ def plan(
     :param model: on the meta device; what it needs and the checkpoint lacks becomes a warning.
         None: not compared.
     :param compute_dtype: "bf16", "fp16", "fp32", "keep" or a torch dtype.
-    :param storage_dtype: "auto"; others are refused, as packs hold what the checkpoint holds.
+    :param storage_dtype: "auto": as the checkpoint stores weights. "fp8", "bf16", "fp16", "fp32":
+        a copy of the checkpoint is written beside it, `<checkpoint>.fp8`, whose blocks are stored
+        so, and the plan is for that copy. "fp8" is lossy.
     :param resident_blocks: exactly so many blocks in VRAM.
     :param headroom_vram: VRAM to keep free, 1.5GB; or, measured, `activation_vram`.
     :param min_free_ram: RAM to keep free; by default 8 % of it within 1 to 4 GiB.
@@ -74,7 +78,7 @@ def plan(
     :raises DoesNotFitError: a budget can't be met; PlanError: a setting is wrong.
     :raises CheckpointError: the checkpoint is missing or damaged.
     """
-    check_storage_dtype(storage_dtype)
+    checkpoint = stored_as(Path(checkpoint), storage_dtype)
     from ._dtypes import compute_dtype_name, plan_dtype_name
 
     options: dict[str, Any] = {
@@ -100,7 +104,13 @@ def plan(
         command.append("--no-disk")
     for group in groups or ():
         command += ["--group", group if isinstance(group, str) else group.name]
-    made = _run(command, hardware)
+    beside = 0
+    if model is not None:
+        from ._merged_memory import merged_bytes
+
+        beside = merged_bytes(model, checkpoint, compute_dtype, key_map)
+    made = plan_beside(command, hardware, beside)
+    made.storage_dtype = storage_dtype
     if not spread_disk:
         _move_disk_to_the_end(made)
     if model is not None:
@@ -108,13 +118,49 @@ def plan(
     return made
 
 
-def _run(command: list[str | Path], hardware: Hardware | None) -> Plan:
+def plan_beside(
+    command: Sequence[str | Path], hardware: Hardware | None, beside_bytes: int
+) -> Plan:
+    """Runs the command line's plan, with RAM left for what the model makes beside its stream.
+
+    That is what transformers stacks and joins. A machine that is too small for both gets the plan
+    without, and a warning.
+    """
+    made = _run(command, hardware)
+    if beside_bytes == 0:
+        return made
+    budget = _native.parse_plan(made.to_toml(), "plan")["ram_budget_bytes"]
+    if budget > beside_bytes:
+        try:
+            less = [*_without_max_ram(command), "--max-ram", str(budget - beside_bytes)]
+            again = _run(less, hardware)
+        except DoesNotFitError:
+            pass  # The warning says it.
+        else:
+            return again
+    made.warnings.append(
+        f"{format_bytes(beside_bytes)} for tensors that are made of several stored ones come on "
+        f"top of what the plan takes of {format_bytes(budget)} RAM"
+    )
+    return made
+
+
+def _without_max_ram(command: Sequence[str | Path]) -> list[str | Path]:
+    """The command with neither budget that would be given a second time."""
+    result = list(command)
+    if "--max-ram" in result:
+        at = result.index("--max-ram")
+        del result[at : at + 2]
+    return result
+
+
+def _run(command: Sequence[str | Path], hardware: Hardware | None) -> Plan:
     with tempfile.TemporaryDirectory(prefix="trash-panda-") as folder:
         file = Path(folder) / "plan.toml"
+        machine = Path(folder) / "hardware.json"
         if hardware is not None:
-            machine = Path(folder) / "hardware.json"
             machine.write_text(hardware.to_json(), encoding="utf-8")
-            command += ["--hw", machine]
+            command = [*command, "--hw", machine]
         document = run_program([*command, "-o", file])
         text = file.read_text(encoding="utf-8")
     return Plan.from_toml(text, warnings=document.get("warnings") or ())

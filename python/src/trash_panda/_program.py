@@ -82,6 +82,15 @@ def run_program(arguments: Sequence[str | Path], progress: Progress | None = Non
         return json.load(output)
 
 
+def run_for_file(arguments: Sequence[str | Path]) -> None:
+    """Runs a command whose result is a file. Raises the exception of the program's error."""
+    command = [find_program(), "--quiet", "--color", "never", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
+    if done.returncode != 0:
+        message = done.stderr.strip().removeprefix("error: ") or " ".join(command)
+        raise make_error(_CODES.get(done.returncode, "failed"), message)
+
+
 def _documents(stream: IO[str]) -> Iterator[dict[str, Any]]:
     """The JSON objects among the lines; notes and warnings for people are left out."""
     for line in stream:
@@ -97,4 +106,11 @@ def _error(status: int, report: dict[str, Any] | None, command: Sequence[str]) -
     if report is None:
         return TrashPandaError(f"{' '.join(command)} ended with status {status} and no message")
     code = "unsupported" if report["code"] == "unsupported" else _CODES.get(status, "failed")
-    return make_error(code, report["message"], report.get("hint") or "", report["code"])
+    return make_error(
+        code,
+        report["message"],
+        report.get("hint") or "",
+        report["code"],
+        report.get("needed_bytes"),
+        report.get("budget_bytes"),
+    )

@@ -139,6 +139,11 @@ def _reset_peak() -> int:
     return _memory("VmRSS")
 
 
+def process_memory() -> int:
+    """Memory of this process now, in bytes; 0 where the system does not tell."""
+    return _memory("VmRSS")
+
+
 def _memory(what: str) -> int:
     """A figure of /proc/self/status, in bytes; 0 where there is none."""
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,8 +11,9 @@ from torch.utils.dlpack import from_dlpack
 
 from . import _native
 from ._bindings import Binding, Block, Merged, Stored
+from ._lora import MergedWeight
 from ._merge import MergeMemory, make_merged
-from ._outputs import spans_of
+from ._outputs import LentMemory
 from ._targets import refresh
 
 # A block meets as many sets of addresses as there are slots; more than this means that they do
@@ -35,6 +36,10 @@ class StreamedMerge:
     def make(self, values: Sequence[Tensor], memory: MergeMemory) -> dict[str, Tensor]:
         return make_merged(self._merge, self._outputs, values, memory)
 
+    def slots(self) -> Iterable[tuple[dict[str, Tensor | None], str]]:
+        """Where the tensors go."""
+        return (slot for slots in self._slots.values() for slot in slots)
+
     def put(self, tensors: Mapping[str, Tensor]) -> None:
         for name, slots in self._slots.items():
             for holder, attribute in slots:
@@ -47,7 +52,7 @@ class _Placement:
 
     tensors: list[Tensor]  # Parameters, one a binding.
     sources: list[list[Tensor]]  # Of each merge.
-    spans: list[tuple[int, int]]  # Of `tensors`.
+    lent: LentMemory  # Of `tensors`.
 
 
 class StreamedBlock:
@@ -62,12 +67,15 @@ class StreamedBlock:
         # block is called, or the model's forward ends, not to be read once a part.
         self.lingers = block.in_parts
         self.depth = 0
+        self.stays = False  # In place after use, as a resident model's weights.
+        self._may_stay = False
         self.lease: _native.Lease | None = None
         self.placed: list[Tensor] = []
-        self.spans: list[tuple[int, int]] = []  # Of the memory of `placed`.
+        self.lent = LentMemory()  # Of `placed`.
         self._merges = list(merges)
-        self._merged: list[dict[str, Tensor]] = []
-        self._placements: dict[tuple[int, ...], _Placement] = {}  # By the addresses of a lease.
+        self._adapted: list[MergedWeight] = []
+        self._made: list[Tensor] = []  # In memory that is to be given back.
+        self._placements: dict[bytes, _Placement] = {}  # By the addresses of a lease.
         modules = {id(p.module): p.module for b in block.all_bindings() for p in b.places}
         self._recurrent = [m for m in modules.values() if isinstance(m, nn.RNNBase)]
         self._has_buffers = any(binding.is_buffer for binding in block.bindings)
@@ -89,10 +97,10 @@ class StreamedBlock:
             if len(self._placements) >= _PLACEMENTS_MAX:
                 self._placements.clear()
             found = self._placements[key] = self._wrap(lease)
-        self.placed, self.spans = found.tensors, found.spans
+        self.placed, self.lent = found.tensors, found.lent
         self._put(self.placed)
-        if self._merges:
-            self._place_merged(found.sources, memory)
+        if self._merges or self._adapted:
+            self._place_made(found.sources, memory)
         self.lease = lease
 
     def take_away(self, memory: MergeMemory) -> None:
@@ -105,10 +113,26 @@ class StreamedBlock:
             # The output needs no backward pass, but something that the block keeps elsewhere may.
             # The memory is about to hold another block: a new version makes backward refuse.
             torch.autograd.graph.increment_version(placed)
-        if self._merged:
-            self._give_merged(memory)
+        if self._made:
+            self._give_made(memory)
         self.lease, self.placed = None, []
         lease.release()
+
+    def let_stay(self, allowed: bool) -> None:
+        """Allows the weights to stay in place after use; those that are made anew never do."""
+        self._may_stay = allowed
+        self.stays = allowed and not self._merges and not self._adapted
+
+    def holds(self, module: nn.Module) -> bool:
+        """Whether the module's weight comes with this block."""
+        slots = [(holder, attribute) for holder, attribute, _ in self._slots]
+        slots += [slot for merge in self._merges for slot in merge.slots()]
+        return any(h is module._parameters and a == "weight" for h, a in slots)
+
+    def adapt(self, weights: Sequence[MergedWeight]) -> None:
+        """What is merged into the block's weights from the next use on. Not while in place."""
+        self._adapted = list(weights)
+        self.let_stay(self._may_stay)
 
     def forget(self) -> None:
         """Lets go of the streamer's memory, before that closes."""
@@ -138,25 +162,28 @@ class StreamedBlock:
             for module in self._recurrent:
                 refresh(module)
 
-    def _place_merged(self, sources: Sequence[Sequence[Tensor]], memory: MergeMemory) -> None:
-        """Makes what is made of several tensors, after the others are placed."""
+    def _place_made(self, sources: Sequence[Sequence[Tensor]], memory: MergeMemory) -> None:
+        """Makes what is made of several tensors or of adapters, after the others are placed."""
         try:
             for merge, values in zip(self._merges, sources, strict=True):
-                self._merged.append(merge.make(values, memory))
+                made = merge.make(values, memory)
+                self._made += made.values()
+                merge.put(made)
+            for adapted in self._adapted:
+                weight = adapted.module._parameters["weight"]
+                assert weight is not None
+                self._made.append(adapted.put(weight, memory))
         except BaseException:
-            self._give_merged(memory)
+            self._give_made(memory)
             self._put_placeholders()
             self.placed = []
             raise
-        for merge, made in zip(self._merges, self._merged, strict=True):
-            merge.put(made)
-            self.placed = [*self.placed, *made.values()]
-            self.spans = [*self.spans, *spans_of(made.values())]
+        self.placed = [*self.placed, *self._made]
+        self.lent = LentMemory(self.placed)
 
-    def _give_merged(self, memory: MergeMemory) -> None:
-        for made in self._merged:
-            memory.give(made.values())
-        self._merged = []
+    def _give_made(self, memory: MergeMemory) -> None:
+        memory.give(self._made)
+        self._made = []
 
     def _wrap(self, lease: _native.Lease) -> _Placement:
         arrays = dict(zip(lease.names, lease.arrays(), strict=True))
@@ -169,7 +196,7 @@ class StreamedBlock:
             sources = [
                 [from_dlpack(arrays[name]) for name in merge.sources] for merge in self._merges
             ]
-        return _Placement(tensors, sources, spans_of(tensors))
+        return _Placement(tensors, sources, LentMemory(tensors))
 
     def _keep_buffers(self, lease: _native.Lease) -> None:
         """Gives the block's buffers memory of their own, once: forwards may change them."""

@@ -64,7 +64,7 @@ def _demand_failure(run: Run, command: str) -> dict:
     except (ValueError, IndexError):
         raise Unexpected(f"{command} ends with {run.exit_code} and no object: {run.err}") from None
     _demand(
-        {"type", "code", "exit", "message", "hint"} == set(error) and error["type"] == "error",
+        {"type", "code", "exit", "message", "hint"} <= set(error) and error["type"] == "error",
         f"{command}: no error object: {error}",
     )
     _demand(error["exit"] == run.exit_code, f"{command} exits with {run.exit_code}: {error}")

@@ -67,7 +67,7 @@ def place_differences(document: dict) -> list[str]:
 
 def plan_differences(plan: dict, document: dict) -> list[str]:
     """Whether the tiers hold all blocks, each once."""
-    tiers = sum(tier["stored_bytes"] for tier in plan["tiers"].values())
+    tiers = sum(tier["raw_bytes"] for tier in plan["tiers"].values())
     wanted = document["total_bytes"] - document["outside_bytes"]
     return [f"the tiers hold {tiers} bytes, the blocks {wanted}"] if tiers != wanted else []
 

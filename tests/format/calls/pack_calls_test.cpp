@@ -22,6 +22,7 @@ namespace {
 using testing::CallFault;
 using testing::DirectFault;
 using testing::FaultyCalls;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::must;
 using testing::read_text;
@@ -143,6 +144,23 @@ TEST(PackDirectCalls, AreDoneWithoutWhereTheyAreRefused) {
   }
 }
 
+TEST(PackDirectCalls, ArentMadeWhereTheyArentWanted) {
+  LargePack pack({13, 9'000'001, 4096});
+  pack.options().direct = DirectUse::kNever;
+  pack.expect_written();
+}
+
+TEST(PackDirectCalls, FailWhereTheyAreRefusedAndAskedFor) {
+  for (const DirectFault fault : {DirectFault::kRefusedByOpen, DirectFault::kRefusedLater}) {
+    LargePack pack({9'000'001});
+    pack.options().direct = DirectUse::kAlways;
+    const FaultyCalls faulty(fault);
+    const Result<Manifest> written = pack.write();
+    ASSERT_FALSE(written);
+    EXPECT_THAT(written.error().message(), HasSubstr("O_DIRECT"));
+  }
+}
+
 TEST(PackDirectCalls, MayAllStopHalfwayOrBeInterrupted) {
   for (const CallFault fault : {CallFault::kShort, CallFault::kInterrupted}) {
     LargePack pack({13, 9'000'001, 4096});
@@ -151,7 +169,7 @@ TEST(PackDirectCalls, MayAllStopHalfwayOrBeInterrupted) {
   }
 }
 
-TEST(PackResumeCalls, ReadNoFinishedExtentOfTheSourceAgain) {
+TEST(PackResumeCalls, ReadOfTheFinishedExtentsTheLastOneOnly) {
   constexpr std::uint64_t kSize = 1'200'000;
   constexpr std::size_t kCount = 6;
   constexpr std::size_t kFinished = 4;
@@ -167,9 +185,10 @@ TEST(PackResumeCalls, ReadNoFinishedExtentOfTheSourceAgain) {
   pack.options().progress = {};
   ASSERT_TRUE(pack.write());
   const std::uint64_t read_bytes = FaultyCalls::read_bytes() - before_bytes;
-  // Two extents of the source; of the pack, the last one that was finished; headers.
+  // Two extents of the source; the last one that was finished, of the pack and of the source, which
+  // must give it once more; headers.
   EXPECT_GT(read_bytes, (kCount - kFinished) * kSize);
-  EXPECT_LT(read_bytes, (kCount - kFinished + 1) * kSize + kSize / 4);
+  EXPECT_LT(read_bytes, (kCount - kFinished + 2) * kSize + kSize / 4);
 }
 
 }  // namespace

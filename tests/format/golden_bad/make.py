@@ -11,6 +11,7 @@ import xxhash
 HERE = pathlib.Path(__file__).resolve().parent
 GOLDEN = HERE.parent / "golden" / "v1_raw.panda" / "manifest.json"
 CODED_GOLDEN = HERE.parent / "golden" / "v1_exponent.panda" / "manifest.json"
+ZSTD_GOLDEN = HERE.parent / "golden" / "v1_zstd.panda" / "manifest.json"
 SEAL = "manifest_xxh3_128"
 
 
@@ -128,9 +129,18 @@ CODED_DEFECTS = {
     "coded_size_too_large": edit(extents__1__tensors__1__stored_bytes=40_000 * 64),
     "coded_size_too_small": edit(extents__1__tensors__1__stored_bytes=64),
     "coded_size_unaligned": edit(extents__1__tensors__1__stored_bytes=30_001),
+    "coded_zstd_among_exponents": edit(extents__1__tensors__1__coding="zstd"),
     "source_file_out_of_range": edit(extents__1__tensors__0__source={"file": 7}),
+    "source_wider": edit(extents__1__tensors__0__source={"dtype": "F64"}),
     "stored_alias_is_none": edit(stored_aliases={"head.weight": 0}),
     "tensor_name_of_a_code": edit(extents__1__tensors__0__name="__coded__.x"),
+}
+
+# Of 40,200 codes of fp8.
+ZSTD_DEFECTS = {
+    "coded_zstd_scale": edit(extents__1__tensors__1__coding="zstd"),
+    "coded_zstd_too_large": edit(extents__1__tensors__0__stored_bytes=40_384),
+    "coded_zstd_too_small": edit(extents__1__tensors__0__stored_bytes=64),
 }
 
 
@@ -145,7 +155,11 @@ def main() -> None:
         "seal_missing": body.rstrip().rstrip(",") + "\n}\n",
         "seal_wrong": text.replace("layers.0", "layers.9", 1),
     }
-    for golden, defects in ((GOLDEN, DEFECTS), (CODED_GOLDEN, CODED_DEFECTS)):
+    for golden, defects in (
+        (GOLDEN, DEFECTS),
+        (CODED_GOLDEN, CODED_DEFECTS),
+        (ZSTD_GOLDEN, ZSTD_DEFECTS),
+    ):
         for name, apply in defects.items():
             manifest = json.loads(golden.read_text())
             apply(manifest)

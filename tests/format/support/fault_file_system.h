@@ -102,6 +102,14 @@ class FaultFileSystem final : public FileSystem {
     return {};
   }
 
+  Result<void> link_symbolically(const std::filesystem::path& file,
+                                 const std::filesystem::path& name) override {
+    TP_RETURN_IF_ERROR(begin_call("link", name));
+    TP_RETURN_IF_ERROR(posix().link_symbolically(file, name));
+    unsynced_names_.push_back({.folder = name.parent_path(), .made = name, .old = {}});
+    return {};
+  }
+
   Result<void> rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
     TP_RETURN_IF_ERROR(begin_call("rename", from));
     TP_RETURN_IF_ERROR(posix().rename(from, to));
@@ -237,7 +245,7 @@ class FaultFileSystem final : public FileSystem {
   }
 
   void undo(const Name& name) {
-    if (!std::filesystem::exists(name.made)) {
+    if (!std::filesystem::exists(std::filesystem::symlink_status(name.made))) {
       return;
     }
     if (name.old.empty()) {

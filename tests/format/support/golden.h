@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -185,6 +186,80 @@ class GoldenCodedPack {
   TempDir dir_;
   std::string source_;
   format::Manifest manifest_;
+};
+
+/// The pack `golden/v1_zstd.panda` as this code and the libzstd at hand write it: a block with an
+/// fp8 weight in the zstd code, whose scale stays raw, a bf16 weight in the exponent code, and
+/// integers of two planes, of which one is no smaller as a frame.
+class GoldenZstdPack {
+ public:
+  GoldenZstdPack() {
+    using format::Dtype;
+    using format::Tier;
+    SafetensorsBuilder builder;
+    builder.add("ids", Dtype::kI16, {130, 131}, numbers(130 * 131));
+    builder.add("layers.0.weight", Dtype::kF8E4M3, {200, 201}, codes(200 * 201));
+    builder.add("layers.0.weight_scale", Dtype::kF32, {}, bytes_of(std::vector<float>{0.5F}));
+    builder.add("layers.0.up", Dtype::kBf16, {128, 130}, ones(128 * 130));
+    builder.add("layers.0.norm", Dtype::kBf16, {3}, ones(3));
+    source_ = builder.file();
+    write_text(dir_ / "source_zstd.safetensors", source_);
+    checkpoint_ = must(format::Checkpoint::open(dir_ / "source_zstd.safetensors"));
+    weights_ = must(format::find_weights(*checkpoint_));
+    format::PackLayout layout{.extents = {{.name = "base", .tier = Tier::kBase, .weights = {}},
+                                          {.name = "layers.0", .tier = Tier::kDisk, .weights = {}}},
+                              .aliases = {},
+                              .plan_toml = "# the plan goes here\n"};
+    for (std::size_t i = 0; i < weights_.weights.size(); ++i) {
+      layout.extents[weights_.weights[i].name == "ids" ? 0 : 1].weights.push_back(i);
+    }
+    for (format::ExtentLayout& extent : layout.extents) {
+      extent.coded = format::CodedFloats::kAll;
+      extent.rest = format::CodedRest::kZstd;
+    }
+    format::PackOptions options;
+    options.generator = "trash-panda golden";
+    options.reserve_bytes = 0;
+    format::Manifest manifest = must(
+        format::write_pack(FileSystem::posix(), *checkpoint_, weights_, layout, path(), options));
+    manifest.source_path = "source_zstd.safetensors";
+    write_text(path() / format::kManifestName, format::write_manifest(manifest));
+  }
+
+  [[nodiscard]] std::filesystem::path path() const { return dir_ / "v1_zstd.panda"; }
+  [[nodiscard]] const std::string& source() const { return source_; }
+  [[nodiscard]] const format::Checkpoint& checkpoint() const { return *checkpoint_; }
+  [[nodiscard]] const format::WeightTable& weights() const { return weights_; }
+
+ private:
+  /// The upper byte repeats, the lower one does not.
+  static std::string numbers(std::size_t count) {
+    std::mt19937_64 engine(1);
+    std::vector<std::uint16_t> values(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      values[i] = static_cast<std::uint16_t>(i / 1000 % 16 << 8 | (engine() & 0xff));
+    }
+    return bytes_of(values);
+  }
+  /// Codes of fp8 as weights have them: small numbers of either sign.
+  static std::string codes(std::size_t count) {
+    std::mt19937_64 engine(2);
+    std::string codes(count, '\0');
+    for (char& code : codes) {
+      const std::uint64_t bits = engine();
+      const auto exponent = static_cast<unsigned>(9 - std::countr_zero(bits >> 8 | 1U << 8));
+      code = static_cast<char>((bits & 0x87) | exponent << 3);
+    }
+    return codes;
+  }
+  static std::string ones(std::size_t count) {
+    return bytes_of(std::vector<std::uint16_t>(count, 0x3f80));
+  }
+
+  TempDir dir_;
+  std::string source_;
+  std::optional<format::Checkpoint> checkpoint_;
+  format::WeightTable weights_;
 };
 
 }  // namespace trash_panda::testing

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -14,7 +15,12 @@
 namespace trash_panda::plan {
 
 /// Which sizes the blocks of a random problem have.
-enum class BlockSizes { kEqual, kTwoKinds, kAllDifferent };
+enum class BlockSizes {
+  kEqual,
+  kTwoKinds,    ///< Those of the first blocks, then those of the others.
+  kThreeKinds,  ///< In any order.
+  kAllDifferent
+};
 
 /// A machine and a model, before they are made into a problem.
 struct Instance {
@@ -81,6 +87,9 @@ class InstanceMaker {
       double compute_s = 1;
       if (sizes == BlockSizes::kTwoKinds) {
         bytes = static_cast<double>(index) < uneven_from ? 340e6 : 141e6;
+        compute_s = bytes / 300e6;
+      } else if (sizes == BlockSizes::kThreeKinds) {
+        bytes = std::array{340e6, 141e6, 57e6}.at(pick(3));
         compute_s = bytes / 300e6;
       } else if (sizes == BlockSizes::kAllDifferent) {
         bytes = between(50e6, 500e6);

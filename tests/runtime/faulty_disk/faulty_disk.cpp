@@ -5,6 +5,8 @@
 //   refuse_reads    it succeeds, but reading from such a file fails with EINVAL
 //   half_reads      pread() returns half of what was asked, in whole pages
 //   interrupted     every other pread() fails with EINTR
+//   broken          while tp_test_break_disk(true) holds, every third pread() fails with EIO
+//   slow            pread() takes up to 2 ms longer
 
 #include <atomic>
 #include <cerrno>
@@ -17,7 +19,7 @@
 
 namespace {
 
-enum class Fault { kNone, kRefuseDirect, kRefuseReads, kHalfReads, kInterrupted };
+enum class Fault { kNone, kRefuseDirect, kRefuseReads, kHalfReads, kInterrupted, kBroken, kSlow };
 
 Fault fault() {
   static const Fault kFault = [] {
@@ -27,6 +29,8 @@ Fault fault() {
            : name == "refuse_reads" ? Fault::kRefuseReads
            : name == "half_reads"   ? Fault::kHalfReads
            : name == "interrupted"  ? Fault::kInterrupted
+           : name == "broken"       ? Fault::kBroken
+           : name == "slow"         ? Fault::kSlow
                                     : Fault::kNone;
   }();
   return kFault;
@@ -40,6 +44,8 @@ Function next(const char* name) {
   return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
 }
 
+std::atomic<bool> is_broken = false;
+
 ssize_t faulty_pread(int fd, void* target, std::size_t size_bytes, off_t offset_bytes) {
   static const auto kPread = next<Pread>("pread64");
   static std::atomic<unsigned> calls = 0;
@@ -47,6 +53,13 @@ ssize_t faulty_pread(int fd, void* target, std::size_t size_bytes, off_t offset_
   if (fault() == Fault::kInterrupted && calls++ % 2 == 0) {
     errno = EINTR;
     return -1;
+  }
+  if (is_broken && calls++ % 3 == 0) {
+    errno = EIO;
+    return -1;
+  }
+  if (fault() == Fault::kSlow) {
+    ::usleep(calls++ * 7919 % 2000);
   }
   if (fault() == Fault::kRefuseReads && (::fcntl(fd, F_GETFL) & O_DIRECT) != 0) {
     errno = EINVAL;
@@ -71,6 +84,11 @@ int faulty_open(const char* path, int flags, mode_t mode) {
 }  // namespace
 
 #define TP_EXPORT extern "C" __attribute__((visibility("default")))
+
+/// Of the disk "broken": no other ever is.
+TP_EXPORT void tp_test_break_disk(bool is_to_break) {
+  is_broken = is_to_break && fault() == Fault::kBroken;
+}
 
 TP_EXPORT int open(const char* path, int flags, ...) {
   va_list rest;

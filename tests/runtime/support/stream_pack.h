@@ -52,6 +52,7 @@ class StreamPack {
     std::vector<format::Tier> tiers;            ///< One a block.
     std::uint64_t extra_bytes_of_block_1 = 0;   ///< Makes that block longer than one read chunk.
     std::uint64_t planned_lookahead_bytes = 0;  ///< Into the pack's plan.toml.
+    plan::Rates planned_rates = {};             ///< Into the pack's plan.toml.
   };
 
   explicit StreamPack(Options options) : options_(std::move(options)) {
@@ -71,6 +72,8 @@ class StreamPack {
   }
 
   [[nodiscard]] std::filesystem::path path() const { return dir_ / "model.panda"; }
+  /// What it was packed from.
+  [[nodiscard]] std::filesystem::path checkpoint() const { return dir_ / "model.safetensors"; }
   [[nodiscard]] const format::Manifest& manifest() const { return manifest_; }
   [[nodiscard]] std::size_t block_count() const { return options_.tiers.size(); }
   [[nodiscard]] const format::PackedExtent& extent(std::string_view name) const {
@@ -218,6 +221,7 @@ class StreamPack {
     plan::Plan plan;
     plan.model_path = "model.safetensors";
     plan.lookahead_bytes = options_.planned_lookahead_bytes;
+    plan.rates = options_.planned_rates;
     layout.plan_toml = plan::write_plan_toml(plan);
     return layout;
   }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <expected>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -27,6 +29,12 @@ enum class ErrorCode {
 /// known, and what the Python package maps to exception classes.
 [[nodiscard]] std::string_view error_code_name(ErrorCode code);
 
+/// The numbers of a kDoesNotFit: what would have been needed, and what there is in all.
+struct Shortage {
+  std::uint64_t needed_bytes;
+  std::uint64_t budget_bytes;
+};
+
 /// A failure: what was tried, on what, with numbers and units, why, and what helps.
 ///
 /// The message is one sentence without a final full stop. `reason` is a stable machine-readable
@@ -49,10 +57,13 @@ class Error {
   [[nodiscard]] std::string_view reason() const { return reason_; }
   [[nodiscard]] const std::string& hint() const { return hint_; }
   [[nodiscard]] int errno_value() const { return errno_value_; }
+  /// Nothing where the failure is none of budgets, or there is no number.
+  [[nodiscard]] const std::optional<Shortage>& shortage() const { return shortage_; }
 
   /// Sets the machine-readable class. @param reason  A string literal.
   Error with_reason(std::string_view reason) &&;
   Error with_hint(std::string hint) &&;
+  Error with_shortage(Shortage shortage) &&;
   /// Puts `where` and a colon before the message, outermost context first.
   Error with_context(std::string_view where) &&;
   /// Replaces the code, for a caller that knows better what the failure means.
@@ -67,6 +78,7 @@ class Error {
   std::string_view reason_;
   std::string hint_;
   int errno_value_ = 0;
+  std::optional<Shortage> shortage_;
 };
 
 /// A value or the Error that says why there is none. Never ignore one.

@@ -18,6 +18,13 @@ enum class ReadMode {
   kDirect,  ///< O_DIRECT: memory, offset and length obey File::direct_alignment().
 };
 
+/// Whether large requests go past the page cache.
+enum class DirectUse {
+  kAuto,    ///< Where the filesystem allows.
+  kAlways,  ///< Where it does not, an error says so.
+  kNever,
+};
+
 /// What a direct read must be a multiple of. Zero where the file refuses direct reads.
 struct DirectAlignment {
   std::uint32_t memory_bytes = 0;

@@ -15,6 +15,7 @@ namespace trash_panda {
 enum class WriteMode {
   kBuffered,
   kDirect,  ///< O_DIRECT as long as the filesystem and the requests allow; silently buffered else.
+  kDirectOnly,  ///< The same, but an error where the filesystem refuses it.
 };
 
 /// A file being written. Nothing is durable before sync() has returned success.
@@ -30,7 +31,7 @@ class WritableFile {
   /// Writes all of `bytes` at `offset_bytes`, which may be past the end; loops over short writes
   /// and EINTR. With kDirect, requests whose memory, place and size are whole pages go past the
   /// page cache; the first that is not, or is refused, turns the file to buffered writes.
-  /// @retval kOutput  No space, read-only, quota.
+  /// @retval kOutput  No space, read-only, quota; with kDirectOnly, O_DIRECT is refused.
   virtual Result<void> write_at(std::uint64_t offset_bytes, std::span<const std::byte> bytes) = 0;
   /// Makes what was written durable (fdatasync).
   virtual Result<void> sync() = 0;
@@ -58,7 +59,8 @@ class FileSystem {
   /// The machine's own.
   static FileSystem& posix();
 
-  /// Creates a new file. @retval kOutput  It exists, or can't be created.
+  /// Creates a new file.
+  /// @retval kOutput  It exists, or can't be created; with kDirectOnly, O_DIRECT is refused.
   virtual Result<std::unique_ptr<WritableFile>> create_file(const std::filesystem::path& path,
                                                             WriteMode mode) = 0;
   /// Opens a file that exists, to write on behind its first `kept_bytes`; the rest is cut off.
@@ -67,10 +69,13 @@ class FileSystem {
                                                           std::uint64_t kept_bytes,
                                                           WriteMode mode) = 0;
   virtual Result<void> create_directory(const std::filesystem::path& path) = 0;
-  /// Gives a file a second name, on the same filesystem.
+  /// Gives a file, or a symbolic link itself, a second name, on the same filesystem.
   /// @retval kOutput  The new name exists, or the filesystem has no such links.
   virtual Result<void> link(const std::filesystem::path& file,
                             const std::filesystem::path& name) = 0;
+  /// Makes `name` a symbolic link to `file`, which need not exist. @retval kOutput  `name` does.
+  virtual Result<void> link_symbolically(const std::filesystem::path& file,
+                                         const std::filesystem::path& name) = 0;
   /// Replaces nothing: the target must not exist. @retval kOutput  It does.
   virtual Result<void> rename(const std::filesystem::path& from,
                               const std::filesystem::path& to) = 0;

@@ -88,6 +88,13 @@ struct ExponentChunkSize {
 /// @retval kCorrupt  No chunk of `dtype` begins so.
 Result<ExponentChunkSize> read_exponent_chunk_size(Dtype dtype, std::span<const std::byte> head);
 
+/// Checks all that a chunk says of itself, and nothing of its codes: for decoders that find tiles
+/// by it, and must not be led out of the chunk.
+///
+/// @param coded  The whole chunk.
+/// @retval kCorrupt  Its head, its tile records and its size disagree.
+Result<void> check_exponent_chunk(Dtype dtype, std::span<const std::byte> coded);
+
 /// Where the chunks of a coded array begin, in bytes from its start, and where the last one ends:
 /// one number more than there are chunks. Reads their heads only: to share the array among threads.
 ///

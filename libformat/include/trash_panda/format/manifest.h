@@ -36,14 +36,18 @@ inline constexpr std::string_view kCodedPrefix = "__coded__.";
 inline constexpr std::string_view kCodecRaw = "raw";
 /// Codec of extents some of whose tensors are stored in the exponent code. @see exponent_code.h
 inline constexpr std::string_view kCodecExponent = "exponent";
+/// Codec of extents some of whose tensors are stored in the zstd code, and others perhaps in the
+/// exponent code. @see zstd_code.h
+inline constexpr std::string_view kCodecZstd = "zstd";
 
 /// How the bytes of one tensor are stored.
 enum class TensorCoding : std::uint8_t {
   kRaw,       ///< As they are.
   kExponent,  ///< In the exponent code.
+  kZstd,      ///< In the zstd code.
 };
 
-/// "raw", "exponent".
+/// "raw", "exponent", "zstd".
 [[nodiscard]] std::string_view tensor_coding_name(TensorCoding coding);
 [[nodiscard]] std::optional<TensorCoding> parse_tensor_coding(std::string_view name);
 
@@ -53,6 +57,8 @@ struct PackedScale {
   Granularity granularity;
   Shape block_shape;        ///< Empty unless Granularity::kBlock.
   std::string source_name;  ///< Name of the stored scale in the source checkpoint.
+
+  bool operator==(const PackedScale&) const = default;
 };
 
 /// How the source stores a tensor, as far as that is not as the pack says it.
@@ -64,6 +70,8 @@ struct PackedSource {
   /// Values were put into another order or width than the source has, so that its bytes can't be
   /// made from them again. Scales only.
   bool is_normalized = false;
+  /// Values were rounded to the tensor's dtype. Weights only.
+  bool is_rounded = false;
 
   bool operator==(const PackedSource&) const = default;
 };
@@ -82,6 +90,15 @@ struct PackedTensor {
   TensorCoding coding = TensorCoding::kRaw;
   std::uint64_t stored_offset_bytes = 0;  ///< From the start of the extent; of kTensorAlignment.
   std::uint64_t stored_bytes = 0;
+
+  bool operator==(const PackedTensor&) const = default;
+
+  /// F32 of the source that is BF16 here, without loss.
+  [[nodiscard]] bool is_narrowed() const {
+    return !is_scale && dtype == Dtype::kBf16 && source.dtype == Dtype::kF32 && !source.is_rounded;
+  }
+  /// The dtype that whoever asks for none gets: that of the source, where it was narrowed.
+  [[nodiscard]] Dtype value_dtype() const { return is_narrowed() ? Dtype::kF32 : dtype; }
 };
 
 /// Tensors start on multiples of this within an extent, raw and stored: one cache line pair, and
@@ -96,9 +113,11 @@ struct PackedExtent {
   std::uint64_t offset_bytes;         ///< From the start of the shard; a multiple of the page size.
   std::uint64_t stored_bytes;         ///< A multiple of the page size.
   std::uint64_t raw_bytes;            ///< When decoded; equals stored_bytes for codec "raw".
-  std::string codec;                  ///< "raw" or "exponent".
+  std::string codec;                  ///< "raw", "exponent" or "zstd".
   std::string checksum;               ///< xxh3-128 of the stored bytes, hex.
   std::vector<PackedTensor> tensors;  ///< By offset.
+
+  bool operator==(const PackedExtent&) const = default;
 };
 
 /// One shard file: a valid safetensors file.
@@ -144,6 +163,10 @@ struct Manifest {
 /// @retval kUnsupported  Another version, or a codec, dtype or feature that is not known here.
 /// @see docs/pack_format.md
 Result<Manifest> parse_manifest(std::string_view text, std::string_view where);
+
+/// Reads `<pack>/manifest.json`, whatever there is of the shards.
+/// @retval kMissing  `pack` is no folder, or holds no manifest.
+Result<Manifest> read_manifest_only(const std::filesystem::path& pack);
 
 /// Reads `<pack>/manifest.json` and checks that every shard is there with its size.
 /// @retval kMissing  `pack` is no folder, or holds no manifest.

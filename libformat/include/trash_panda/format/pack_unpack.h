@@ -24,6 +24,8 @@ struct UnpackedTensor {
   std::size_t tensor_index;
   /// F32 in the pack, widened from `dtype`: a scale.
   bool is_widened = false;
+  /// BF16 in the pack, narrowed from F32.
+  bool is_narrowed = false;
 };
 
 /// A file of a checkpoint that is made from a pack.
@@ -37,7 +39,8 @@ struct UnpackedFile {
 /// What unpack_pack() makes.
 struct UnpackLayout {
   std::vector<UnpackedFile> files;
-  std::vector<std::string> normalized;  ///< Scales that have other bytes than in the source.
+  /// Tensors that have other bytes than in the source: scales in another form, rounded weights.
+  std::vector<std::string> normalized;
 };
 
 /// Decides which files a pack's checkpoint has: those that the source had, with its names and
@@ -57,8 +60,8 @@ struct UnpackOptions {
 };
 
 /// Makes a standard checkpoint of a pack: the folder `target`, with safetensors files and, where
-/// there are several, an index. Every tensor has the bytes that the source had, save the scales
-/// that UnpackLayout::normalized lists.
+/// there are several, an index. Every tensor has the bytes that the source had, save those that
+/// UnpackLayout::normalized lists.
 ///
 /// Works in `<target>.partial`, which is renamed at the end, and removed on failure.
 ///

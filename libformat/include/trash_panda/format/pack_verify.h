@@ -33,10 +33,12 @@ struct VerifyReport {
 };
 
 /// Reads the files of a pack, headers and padding included, with direct I/O where the filesystem
-/// allows, and compares with the manifest's checksums. All mismatches are collected.
+/// allows, and compares with the manifest's checksums; and what the headers list with what the
+/// manifest does. All mismatches are collected: what can't be
+/// read is one, such as every extent of a missing shard, and those behind the end of a cut one.
 ///
-/// @retval kFailed       A read failed.
-/// @retval kCorrupt      The manifest itself is damaged, or a shard is missing or of another size.
+/// @retval kFailed       The manifest or the plan can't be read.
+/// @retval kCorrupt      The manifest itself is damaged, or the plan is missing.
 /// @retval kInterrupted  `options.stop` was set.
 Result<VerifyReport> verify_pack(const std::filesystem::path& pack, const VerifyOptions& options);
 

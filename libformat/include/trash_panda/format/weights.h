@@ -60,10 +60,10 @@ struct Weight {
   [[nodiscard]] std::string scale_name() const { return std::string(name) + "_scale"; }
 };
 
-/// A stored scale that holds a value which is seldom meant.
+/// A stored scale that holds a value which is seldom meant; one for each kind of such values.
 struct SpecialScale {
   std::size_t tensor_index;  ///< Of the scale, into Checkpoint::tensors().
-  std::string_view kind;     ///< @see special_scale_value
+  std::string_view kind;     ///< @see special_scale_values
 };
 
 /// Every tensor of a checkpoint in exactly one place: a weight, the scale of one, ignored, or tied.
@@ -113,11 +113,11 @@ Result<std::vector<float>> read_scale(const Checkpoint& checkpoint, const Weight
 Result<void> read_scale_part(const Checkpoint& checkpoint, const WeightScale& scale,
                              std::uint64_t first_element, std::span<float> target);
 
-/// Says whether scales hold a value that is seldom meant: "NaN", "infinite", "unset (the lowest
-/// F32)" as vLLM leaves it, "negative" or "zero"; the gravest, or empty when there is none.
+/// Names the values that are seldom meant which scales hold, each once: "NaN", "infinite", "unset
+/// (the lowest F32)" as vLLM leaves it, "negative", "zero", in this order.
 ///
 /// find_weights() warns of them where the scales are few; find_special_scales() reads any number.
-[[nodiscard]] std::string_view special_scale_value(std::span<const float> scales);
+[[nodiscard]] std::vector<std::string_view> special_scale_values(std::span<const float> scales);
 
 /// Looks at every value of every scale, however many there are, in bounded memory.
 ///

@@ -35,7 +35,7 @@ struct CpuInfo {
   std::uint64_t thread_count = 0;     ///< Logical ones.
   std::vector<std::string> features;  ///< "avx2", "avx512f"…, sorted.
   ExpandRates expand_one_thread;
-  ExpandRates expand;  ///< With all threads.
+  ExpandRates expand;  ///< With the threads that make a block's tensors: at most four.
 
   bool operator==(const CpuInfo&) const = default;
 };

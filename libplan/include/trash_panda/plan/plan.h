@@ -37,12 +37,27 @@ struct PlannedBlock {
   bool operator==(const PlannedBlock&) const = default;
 };
 
-/// What a prediction counts with, in bytes per second; nothing: not measured.
+/// What a prediction counts with; nothing: not measured.
 struct Rates {
   std::optional<std::uint64_t> disk_bytes_per_s;
+  /// In which reads the disk's rate was measured, and is reached: bytes of one, and how many are
+  /// in flight.
+  std::optional<std::uint64_t> disk_request_bytes;
+  std::optional<std::uint64_t> disk_queue_depth;
   std::optional<std::uint64_t> decode_bytes_per_s;  ///< Of zstd, in raw bytes.
   std::optional<std::uint64_t> expand_bytes_per_s;  ///< In raw bytes.
   std::optional<std::uint64_t> link_bytes_per_s;
+
+  /// A file may say that a rate is 0, which none is: it was not measured.
+  void forget_zeros() {
+    for (std::optional<std::uint64_t>* rate :
+         {&disk_bytes_per_s, &disk_request_bytes, &disk_queue_depth, &decode_bytes_per_s,
+          &expand_bytes_per_s, &link_bytes_per_s}) {
+      if (*rate == 0U) {
+        rate->reset();
+      }
+    }
+  }
 
   bool operator==(const Rates&) const = default;
 };
@@ -114,9 +129,15 @@ struct Plan {
 
   /// Bytes in the checkpoint of the blocks of a tier; for kBase, of all that is in no block.
   [[nodiscard]] std::uint64_t stored_bytes(Tier tier) const;
+  /// Bytes that are read or copied for the blocks of a tier: coded ones as they wait.
+  [[nodiscard]] std::uint64_t moved_bytes(Tier tier) const;
   /// Bytes of the blocks of a tier as they wait; for kBase `base_bytes`.
   [[nodiscard]] std::uint64_t extent_bytes(Tier tier) const;
   [[nodiscard]] std::size_t block_count(Tier tier) const;
+
+  /// The numbered prefixes of its blocks, with a final dot: what it was made with, --group
+  /// included, is found again by them, whatever a search would say.
+  [[nodiscard]] std::vector<std::string> groups() const;
 
   /// Whether VRAM was planned for.
   [[nodiscard]] bool uses_vram() const { return vram_budget_bytes > 0; }

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
+#include "trash_panda/plan/hardware.h"
 #include "trash_panda/plan/plan.h"
 #include "trash_panda/plan/simulator.h"
 
@@ -16,6 +18,11 @@ inline constexpr std::uint64_t kChunkBytes = 8'388'608;
 /// Seconds to move `bytes`; 0 while the rate is not known. @see missing_rates()
 [[nodiscard]] double transfer_s(std::uint64_t bytes,
                                 const std::optional<std::uint64_t>& bytes_per_s);
+
+/// The rate at which a plan's blocks are expanded: there is one for all. That of the slower way,
+/// where some are decoded and some converted; nothing where none of what they need was measured.
+[[nodiscard]] std::optional<std::uint64_t> expansion_bytes_per_s(
+    std::span<const PlannedBlock> blocks, const ExpandRates& rates);
 
 /// What a block costs in each channel, in its tier and form. A rate that is not known counts as
 /// infinite: @see missing_rates()

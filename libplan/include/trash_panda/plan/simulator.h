@@ -52,10 +52,21 @@ struct ChannelTimes {
   [[nodiscard]] double operator[](Channel channel) const {
     return busy_s[static_cast<std::size_t>(channel)];
   }
+  /// Counts a block in, or out again.
+  void add(const BlockCost& cost) { add_part(cost, 1); }
+  void subtract(const BlockCost& cost) { add_part(cost, -1); }
   /// No schedule is faster than this.
   [[nodiscard]] double bound_s() const;
   /// The channel that the bound comes from; of equals the last.
   [[nodiscard]] Channel limiting() const;
+
+ private:
+  void add_part(const BlockCost& cost, double part) {
+    busy_s[static_cast<std::size_t>(Channel::kDisk)] += part * cost.read_s;
+    busy_s[static_cast<std::size_t>(Channel::kDecode)] += part * cost.decode_s;
+    busy_s[static_cast<std::size_t>(Channel::kLink)] += part * cost.copy_s;
+    busy_s[static_cast<std::size_t>(Channel::kCompute)] += part * cost.compute_s;
+  }
 };
 
 [[nodiscard]] ChannelTimes channel_times(std::span<const BlockCost> blocks);

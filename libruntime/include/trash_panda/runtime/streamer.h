@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,7 +16,9 @@
 #include "trash_panda/base/units.h"
 #include "trash_panda/format/manifest.h"
 #include "trash_panda/plan/plan.h"
+#include "trash_panda/runtime/device.h"
 #include "trash_panda/runtime/io_engine.h"
+#include "trash_panda/runtime/memory_group.h"
 
 namespace trash_panda::runtime {
 
@@ -23,6 +26,12 @@ namespace trash_panda::runtime {
 enum class VerifyMode {
   kHeaders,  ///< Manifest, shard sizes and shard headers.
   kFull,     ///< Also every extent's checksum, each time that it is read from disk.
+};
+
+/// When memory for blocks of the RAM tier is taken.
+enum class RamMemory {
+  kAtOnce,    ///< By open(), which fails where it does not fit.
+  kAsNeeded,  ///< Block by block as they are read, and until drop().
 };
 
 struct StreamOptions {
@@ -40,21 +49,40 @@ struct StreamOptions {
   std::optional<std::vector<format::Tier>> tiers;
   /// How shards are read; stats().io_description says what is in force.
   IoBackend io = IoBackend::kAuto;
-  /// Reads in flight for each drive, 1 to kReadDepthMax.
-  std::uint32_t read_depth = 4;
+  /// Reads in flight for each drive, 1 to kReadDepthMax; nothing: as the pack's plan says, in which
+  /// the drive was measured, else four.
+  std::optional<std::uint32_t> read_depth;
   /// Bytes of one read, 64 KiB to 64 MiB in steps of 64 KiB: large enough that the drive's setup
-  /// cost vanishes, small enough that several are in flight for one block.
-  std::uint64_t read_request_bytes = 2 * kMiB;
+  /// cost vanishes, small enough that several are in flight for one block. Nothing: as the pack's
+  /// plan says, else 2 MiB.
+  std::optional<std::uint64_t> read_request_bytes;
   /// Most weight memory that this streamer takes. Without it, all streamers of the process share
   /// what the machine, or its control group, has.
   std::optional<std::uint64_t> memory_bytes_max;
+  /// A limit that this streamer shares with others; null: none.
+  std::shared_ptr<MemoryGroup> memory_group;
+  RamMemory ram_memory = RamMemory::kAtOnce;
+  /// What computes; null: the CPU.
+  std::shared_ptr<Device> device;
+  /// Slots of the device that blocks stream through, at least 1; nothing: as the pack's plan says,
+  /// else two, so that one block is copied while another is used.
+  std::optional<std::size_t> device_slot_count;
+  /// Bytes of copies to the device that are queued at one time, but always one copy.
+  std::uint64_t copy_bytes_in_flight_max = 384 * kMiB;
+  /// Memory of the device that blocks of tier gpu leave free, beside what was in use before.
+  std::uint64_t device_headroom_bytes = 0;
+  /// Asks whoever else uses the device in this process to give up memory that is only cached
+  /// (torch: `empty_cache()`): called once, before blocks of tier gpu are moved to RAM for want of
+  /// memory.
+  std::function<void()> free_device_cache;
   /// File for a log of what is done when (JSON lines, schemas/run_log.schema.json), replaced if it
   /// exists; empty: none.
   std::filesystem::path run_log;
   Logger log = silent_logger();
 };
 
-/// A tensor in memory of the streamer. `data` is valid as long as what it came from.
+/// A tensor in memory of the streamer, or of its device: then `data` is an address of the device.
+/// `data` is valid as long as what it came from.
 struct TensorView {
   std::string_view name;
   format::Dtype dtype;
@@ -67,7 +95,7 @@ struct TensorView {
 struct StreamStats {
   std::uint64_t pass_count = 0;
   std::uint64_t read_bytes_base = 0;
-  std::uint64_t read_bytes_ram = 0;       ///< RAM tier, first use only.
+  std::uint64_t read_bytes_ram = 0;       ///< RAM and gpu tiers, first use only.
   std::uint64_t read_bytes_disk = 0;      ///< Disk tier, every pass.
   std::uint64_t pass_read_bytes_ram = 0;  ///< Of the last complete pass.
   std::uint64_t pass_read_bytes_disk = 0;
@@ -75,6 +103,8 @@ struct StreamStats {
   std::uint64_t wait_ns = 0;                  ///< Time that acquire() waited for reads.
   std::uint64_t weight_memory_bytes = 0;      ///< Booked now: base, RAM tier, slots.
   std::uint64_t weight_memory_bytes_max = 0;  ///< The most that was ever booked.
+  std::uint64_t device_memory_bytes = 0;      ///< Taken on the device; 0 on the CPU.
+  std::string device_description;             ///< "NVIDIA H200, asynchronous copies".
   std::string io_description;  ///< Engine and mode in force: "io_uring x4, direct (ext4)".
 };
 
@@ -83,6 +113,9 @@ class Streamer;
 
 /// A block's tensors, in memory until the lease ends. Move-only; ending it (release() or the
 /// destructor) gives the slot back for the next block.
+///
+/// On a GPU, what the stream of acquire() was given before the lease ends may use the tensors, and
+/// nothing after: the CPU need not wait for it.
 ///
 /// May end on any thread, and in any order with others. One that outlives its streamer keeps the
 /// streamer's memory.
@@ -104,9 +137,10 @@ class BlockLease {
 
  private:
   friend class Streamer;
-  BlockLease(std::shared_ptr<StreamCore> core, std::size_t block_index);
+  BlockLease(std::shared_ptr<StreamCore> core, std::size_t block_index, StreamHandle stream);
   std::shared_ptr<StreamCore> core_;  ///< Null when ended.
   std::size_t block_index_ = 0;
+  StreamHandle stream_ = 0;
 };
 
 /// Streams a pack's blocks through fixed memory: the disk tier through slots that are read ahead
@@ -114,6 +148,12 @@ class BlockLease {
 ///
 /// A disk block is read anew for every use: its slot goes to the next block when its last lease
 /// ends. A block in use may be acquired again; the leases share its memory.
+///
+/// With a GPU, blocks of tier gpu stay in its memory, and all others are copied to it ahead of
+/// their use, beside the computation: from RAM that is pinned where the cap of pinned memory
+/// allows, and from pinned slots. Where the driver does not do what that needs, every copy is
+/// waited for; tensors are the same. Blocks keep their addresses from pass to pass if the device's
+/// slots divide the blocks that stream.
 ///
 /// One thread at a time acquires; reading happens on the engine's threads. Destroying a streamer
 /// gives up the reads in flight. The tensors are bit-identical whatever tiers and lookahead.
@@ -127,11 +167,21 @@ class Streamer {
   /// @retval kCorrupt   Manifest or shards are damaged.
   /// @retval kMismatch  A shard's header differs from its checksum, or a base extent (kFull).
   /// @retval kUsage     An option is wrong: tiers, dtypes, how to read.
-  /// @retval kDevice    The I/O backend that was asked for is refused.
+  /// @retval kDevice    The I/O backend that was asked for is refused, or the GPU's driver refuses.
   /// @retval kDoesNotFit  A limit of memory would be passed.
   /// @retval kOutput    The run log can't be written.
   /// @retval kFailed    The system refused memory or threads, or a read failed.
   static Result<Streamer> open(const std::filesystem::path& pack, const StreamOptions& options);
+
+  /// The same for a checkpoint of safetensors files that was not packed: what packs have in one
+  /// piece is read from where it lies. Weights are those that the pack would give.
+  ///
+  /// @param plan  Of the checkpoint.
+  /// @retval kUnsupported  Only a pack can hold it, such as scales that need another form.
+  /// @retval kStale        The plan is for another checkpoint.
+  /// @retval kUsage        Also VerifyMode::kFull: there are no checksums.
+  static Result<Streamer> open_checkpoint(const std::filesystem::path& checkpoint,
+                                          const plan::Plan& plan, const StreamOptions& options);
 
   Streamer(Streamer&&) noexcept;
   Streamer& operator=(Streamer&&) noexcept;
@@ -143,17 +193,40 @@ class Streamer {
   [[nodiscard]] std::size_t block_count() const;
   /// The extent of a block, in execution order.
   [[nodiscard]] const format::PackedExtent& block(std::size_t block_index) const;
-  /// Waits until a block's tensors are in memory and lends them.
+  /// Whether a block's tensors lie in memory of its own as they were read, so that holding its
+  /// lease from use to use takes nothing from other blocks. False on a GPU, and of what is expanded
+  /// for each use.
+  [[nodiscard]] bool is_resident(std::size_t block_index) const;
+  /// Waits until a block's tensors are in memory and lends them. On a GPU: until the block is on
+  /// its way to the device; what is queued on `stream` from now on waits for the rest by itself.
   ///
   /// Blocks are expected in order, circularly; another one is served all the same and counted.
   /// After a failure the streamer goes on working, and the next acquire() reads the block anew.
   ///
   /// @retval kMismatch  Its checksum differs (VerifyMode::kFull); the message names extent, shard.
-  /// @retval kCorrupt   The shard has become shorter; reason "truncated".
+  /// @retval kCorrupt   The shard has become shorter, reason "truncated"; or a tensor's code is
+  ///                    damaged. On a GPU, damage inside a code is known once the block has been
+  ///                    decoded: every acquire() on that device from then on says so. Damage in the
+  ///                    last block that is ever acquired is not told; verify_pack() finds it.
   /// @retval kFailed    A read failed.
   /// @retval kUsage     More leases are held at once than there are slots, or no such block.
   /// @retval kDoesNotFit  A limit of memory would be passed by one more expanded block.
-  Result<BlockLease> acquire(std::size_t block_index);
+  /// @retval kDevice    The GPU's driver reports an error.
+  ///
+  /// @param stream  On which the tensors will be used.
+  Result<BlockLease> acquire(std::size_t block_index, StreamHandle stream = 0);
+  /// Reads a block of the RAM tier that is not there yet, and waits for it: one at a time, so that
+  /// others keep most of the drive. Any thread may call it, and others go on meanwhile.
+  ///
+  /// @retval kDoesNotFit  There is no memory for it (RamMemory::kAsNeeded); nothing was read.
+  /// @retval kFailed      The read failed; the next acquire() tries again.
+  /// @retval kUsage       There is no such block.
+  Result<void> preload(std::size_t block_index);
+  /// Gives back the memory of a block of the RAM tier that nobody holds; it is read again when it
+  /// is acquired. Only with RamMemory::kAsNeeded.
+  ///
+  /// @return Bytes given back; 0 where there was nothing to give.
+  std::uint64_t drop(std::size_t block_index);
   [[nodiscard]] StreamStats stats() const;
 
  private:

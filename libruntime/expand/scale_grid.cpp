@@ -1,4 +1,4 @@
-#include "scale_grid.h"
+#include "expand/scale_grid.h"
 
 #include <algorithm>
 

@@ -1,0 +1,93 @@
+"""Makes a folder that tests and measures a machine with a GPU, where nothing can be installed.
+
+`scripts/gpu_suite.py OUT [--build build/release]` here, after `./bootstrap build`; then copy OUT
+there and run `OUT/run.sh`. It holds the command line, the tests of the device with the fake driver,
+and their libraries but for the C library, whose version is checked: it says which one is needed.
+"""
+
+import argparse
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+# Of the system that it will run on, as are the driver's libraries.
+_SYSTEM = re.compile(r"^(ld-linux|libc|libm|libdl|librt|libpthread|libresolv)[-.]")
+FOLDER_BYTES_MAX = 64 * 1024 * 1024
+
+RUN = """#!/bin/sh
+# Tests and measures this machine; results/ holds what came out. Exit 1 when a test fails.
+# What can't be run is said, with what is missing.
+here=$(cd "$(dirname "$0")" && pwd)
+export LD_LIBRARY_PATH="$here/lib" TP_FAKE_CUDA="$here/fake/libcuda.so.1"
+mkdir -p "$here/results"
+status=0
+"$here/bin/tests_device" --gtest_brief=1 --gtest_output=json:"$here/results/device.json" || status=1
+"$here/bin/tests_device" --gtest_filter='*RealGpu*' || status=1
+echo "measuring; the link is in results/hardware.json"
+"$here/bin/trash-panda" hwreport --json > "$here/results/hardware.json" || status=1
+"$here/bin/trash-panda" hwreport || status=1
+exit $status
+"""
+
+
+def libraries(program: pathlib.Path) -> dict[str, pathlib.Path]:
+    listed = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=True)
+    found = {}
+    for name, path in re.findall(r"^\s*(\S+) => (/\S+)", listed.stdout, re.MULTILINE):
+        if not _SYSTEM.match(name):
+            found[name] = pathlib.Path(path)
+    return found
+
+
+def glibc_needed(files: list[pathlib.Path]) -> tuple[int, ...]:
+    needed = (0,)
+    for file in files:
+        command = ["objdump", "-T", str(file)]
+        symbols = subprocess.run(command, capture_output=True, text=True, check=False)
+        for version in re.findall(r"GLIBC_([\d.]+)", symbols.stdout):
+            needed = max(needed, tuple(int(part) for part in version.split(".")))
+    return needed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build/release"))
+    given = parser.parse_args()
+    programs = [given.build / "apps/trash-panda/trash-panda",
+                given.build / "tests/device/tests_device"]  # fmt: skip
+    fake = given.build / "tests/fake_cuda/libcuda.so.1"
+    for needed in [*programs, fake]:
+        if not needed.is_file():
+            sys.exit(f"{needed} is not there: build it first (./bootstrap build)")
+    if given.out.exists():
+        sys.exit(f"{given.out} is there already")
+    files = []
+    found: dict[str, pathlib.Path] = {}
+    for program in [*programs, fake]:
+        found |= libraries(program)
+    targets = ([(program, "bin") for program in programs] + [(fake, "fake")]
+               + [(path, "lib") for path in found.values()])  # fmt: skip
+    names = {path: name for name, path in found.items()}
+    for source, folder in targets:
+        target = given.out / folder / names.get(source, source.name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source.resolve(), target)
+        shutil.copymode(source.resolve(), target)
+        files.append(target)
+    for program in files[: len(programs)]:
+        subprocess.run(["strip", str(program)], check=False)
+    (given.out / "run.sh").write_text(RUN, encoding="utf-8")
+    (given.out / "run.sh").chmod(0o755)
+    size_bytes = sum(file.stat().st_size for file in files)
+    version = ".".join(str(part) for part in glibc_needed(files))
+    print(f"{given.out}: {size_bytes / 1e6:.1f} MB, needs glibc {version} or newer")
+    if size_bytes > FOLDER_BYTES_MAX:
+        sys.exit(f"more than {FOLDER_BYTES_MAX / 1e6:.0f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
