@@ -327,7 +327,11 @@ void Machine::run(StreamState& stream) {
     spend(lock, stream, work);
     if (work.run && sticky_ == runtime::cuda::kSuccess) {
       lock.unlock();
-      work.run();
+      std::this_thread::sleep_for(work.delay);
+      {
+        const std::lock_guard bytes(bytes_mutex_);
+        work.run();
+      }
       lock.lock();
     }
     stream.is_running = false;

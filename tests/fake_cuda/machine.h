@@ -36,7 +36,8 @@ struct Work {
   std::shared_ptr<Mark> waits_for;  ///< Of another stream; may be null.
   std::shared_ptr<Mark> sets;       ///< May be null.
   std::chrono::nanoseconds duration{0};
-  std::uint64_t link_bytes = 0;  ///< Of a copy to the device.
+  std::chrono::milliseconds delay{0};  ///< Slept before it is run.
+  std::uint64_t link_bytes = 0;        ///< Of a copy to the device.
 };
 
 /// A queue and the thread that does what is in it, in order.
@@ -151,6 +152,9 @@ class Machine final : public Control {
   void complain(std::string what) { memory_.violations().push_back(std::move(what)); }
 
   std::mutex mutex_;
+  /// Held by work that runs. Work that is not ordered is told of by memory_, whose messages name
+  /// it, and not by the thread sanitizer as well. Taken before mutex_.
+  std::mutex bytes_mutex_;
   std::condition_variable changed_;
   SimulatedTime time_;
   Settings settings_;

@@ -125,11 +125,10 @@ Status Machine::copy_to_device(DeviceAddress target, const void* source, std::si
     auto taken = std::make_shared<std::vector<std::byte>>(bytes, bytes + size_bytes);
     work.run = [to, taken] { std::memcpy(to, taken->data(), taken->size()); };
   } else {
-    const bool is_late = settings_.fault == Fault::kIgnoresWaits;
-    work.run = [this, to, source, size_bytes, is_late, sum = sum_of(source, size_bytes)] {
-      if (is_late) {
-        std::this_thread::sleep_for(kFaultDelay);
-      }
+    if (settings_.fault == Fault::kIgnoresWaits) {
+      work.delay = kFaultDelay;
+    }
+    work.run = [this, to, source, size_bytes, sum = sum_of(source, size_bytes)] {
       if (sum_of(source, size_bytes) != sum) {
         const Lock held = lock();
         complain("the source of a copy changed before the copy was done");
