@@ -213,4 +213,77 @@ void StreamCore::start_copying() {
   copier_ = std::jthread([this](const std::stop_token& stop) { copy_in_background(stop); });
 }
 
+Result<void> StreamCore::check_on_device() const {
+  if (device_->is_host() || on_device_) {
+    return {};
+  }
+  return std::unexpected(
+      Error(ErrorCode::kUsage, fmt::format("{} has given back its memory of {}", printable(pack_),
+                                           device_->description()))
+          .with_hint("restore it first"));
+}
+
+/// Gives back all memory of the device. No block is held, and nobody copies.
+void StreamCore::forget_device() {
+  on_device_.reset();
+  for (Block& block : blocks_) {
+    block.place.reset();
+    block.resident.reset();
+  }
+  base_tensors_.clear();
+  base_memory_.clear();
+  base_device_memory_.clear();
+  base_reserve_ = DeviceMemory();
+}
+
+Result<void> StreamCore::release_device() {
+  if (device_->is_host()) {
+    return {};
+  }
+  const auto refuse_held = [this]() -> Result<void> {
+    const auto held = std::ranges::find_if(blocks_, &Block::lease_count);
+    if (held == blocks_.end()) {
+      return {};
+    }
+    return std::unexpected(
+        Error(ErrorCode::kUsage, fmt::format("block \"{}\" is in use on {}",
+                                             printable(held->extent->name), device_->description()))
+            .with_hint("release its lease first"));
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    TP_RETURN_IF_ERROR(refuse_held());
+  }
+  // Without the lock, which that thread needs to come to its end.
+  copier_ = std::jthread();
+  const std::lock_guard lock(mutex_);
+  if (Result<void> held = refuse_held(); !held) {
+    start_copying();
+    return held;
+  }
+  forget_device();
+  rest_pins();
+  return {};
+}
+
+Result<void> StreamCore::restore_device() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (device_->is_host() || on_device_) {
+      return {};
+    }
+    if (Result<void> taken = try_device_memory(); !taken) {
+      forget_device();
+      return taken;
+    }
+  }
+  if (Result<void> read = open_base(); !read) {
+    const std::lock_guard lock(mutex_);
+    forget_device();
+    return read;
+  }
+  start_copying();
+  return {};
+}
+
 }  // namespace trash_panda::runtime

@@ -22,7 +22,7 @@ const format::PackedExtent& StreamCore::extent(std::size_t block_index) const {
 bool StreamCore::is_resident(std::size_t block_index) const {
   TP_ASSERT(block_index < blocks_.size());
   const Block& block = blocks_[block_index];
-  return block.tier == Tier::kRam && block.layout.compute_bytes == 0 && !on_device_;
+  return block.tier == Tier::kRam && block.layout.compute_bytes == 0 && device_->is_host();
 }
 
 const std::vector<TensorView>& StreamCore::tensors(std::size_t block_index) const {
@@ -144,9 +144,9 @@ Result<void> StreamCore::start_needed(Block& block) {
 
 /// Begins to read what is needed next, as far as slots and the window allow.
 void StreamCore::prefetch() {
-  if (on_device_) {
+  if (!device_->is_host()) {
     copy_ahead();
-    if (on_device_->next_copy()) {
+    if (on_device_ && on_device_->next_copy()) {
       note_work();  // What a copy leaves behind is for the thread that copies.
     }
     return;
@@ -277,6 +277,7 @@ Result<void> StreamCore::acquire(std::size_t block_index, StreamHandle stream) {
         ErrorCode::kUsage,
         fmt::format("block {} was asked for, but the pack has {}", block_index, blocks_.size())));
   }
+  TP_RETURN_IF_ERROR(check_on_device());
   Block& block = blocks_[block_index];
   ReadyTimes times = {.asked = RunClock::now(), .read = {}, .made = {}};
   position_ = block_index;

@@ -67,6 +67,8 @@ class StreamCore {
   void release(std::size_t block_index, StreamHandle stream);
   Result<void> preload(std::size_t block_index);
   std::uint64_t drop(std::size_t block_index);
+  Result<void> release_device();
+  Result<void> restore_device();
   /// Ends all reading; what is held stays valid.
   void close();
   [[nodiscard]] StreamStats stats() const;
@@ -168,6 +170,8 @@ class StreamCore {
                                     std::span<const std::byte> bytes);
   void pin_memory();
   void start_copying();
+  [[nodiscard]] Result<void> check_on_device() const;
+  void forget_device();
   [[nodiscard]] bool waits_in_slot(const Block& block) const;
   Result<void> acquire_on_device(std::size_t block_index, StreamHandle stream,
                                  std::unique_lock<std::mutex>& lock, ReadyTimes& times);
@@ -214,7 +218,7 @@ class StreamCore {
   PinnedRegion slots_pin_;
   DeviceMemory base_reserve_;  ///< What the base will take, until it does.
   std::vector<DeviceMemory> base_device_memory_;
-  std::unique_ptr<DeviceBlocks> on_device_;  ///< Null on the CPU.
+  std::unique_ptr<DeviceBlocks> on_device_;  ///< Null on the CPU, and after release_device().
   bool are_pins_used_ = false;               ///< While a pass is under way.
   std::mutex work_mutex_;                    ///< Of the two below; taken with or without `mutex_`.
   bool has_work_ = false;                    ///< For the thread that copies.

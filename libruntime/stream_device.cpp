@@ -19,11 +19,11 @@ bool StreamCore::waits_in_slot(const Block& block) const {
 /// Starts reads and copies of what is needed next, as far as slots, places and limits allow. Copies
 /// in order only: a later block must not take the place that an earlier one needs.
 void StreamCore::copy_ahead() {
-  // An error shows again where the copy is needed.
-  static_cast<void>(on_device_->poll());
-  if (!reader_ || blocks_.empty()) {
+  if (!on_device_ || !reader_ || blocks_.empty()) {
     return;
   }
+  // An error shows again where the copy is needed.
+  static_cast<void>(on_device_->poll());
   bool may_read = true;
   bool may_copy = true;
   std::uint64_t on_its_way_bytes = 0;

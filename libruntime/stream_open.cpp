@@ -393,7 +393,7 @@ std::shared_ptr<ExtentRead> StreamCore::read_extent(const PackedExtent& extent,
                                                     std::span<std::byte> target,
                                                     std::atomic<std::uint64_t>& counter) {
   std::function<void()> on_done;
-  if (on_device_) {
+  if (!device_->is_host()) {
     on_done = [this] { note_work(); };
   } else if (workers_ != nullptr) {
     on_done = [this] { workers_->call(); };

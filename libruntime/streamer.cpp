@@ -100,6 +100,14 @@ std::uint64_t Streamer::drop(std::size_t block_index) {
   return core_->drop(block_index);
 }
 
+Result<void> Streamer::release_device() {
+  return core_->release_device();
+}
+
+Result<void> Streamer::restore_device() {
+  return core_->restore_device();
+}
+
 StreamStats Streamer::stats() const {
   return core_->stats();
 }

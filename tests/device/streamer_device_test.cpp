@@ -267,6 +267,76 @@ TEST_F(StreamerOnDevice, CopiesInFlightAreBounded) {
   EXPECT_EQ(fake().copy_bytes_in_flight_max(), 2 * block_bytes);
 }
 
+TEST_F(StreamerOnDevice, MemoryOfTheDeviceIsGivenBackAndTakenAgain) {
+  fake().reset({.delays = Delays::kRandom, .seed = 21});
+  const std::shared_ptr<Device> device = open_gpu();
+  const std::uint64_t bytes_before = fake().device_bytes(0);
+  GpuUser user;
+  const StreamHandle stream = user.make_stream();
+  Streamer streamer =
+      must(Streamer::open(pack_->path(), options(device, {kDisk, kG, kRam, kDisk, kG, kRam})));
+  run(streamer, user, stream, in_order(2), Dtype::kBf16);
+  const StreamStats running = streamer.stats();
+  for (int time = 0; time < 3; ++time) {
+    must(streamer.release_device());
+    must(streamer.release_device());
+    EXPECT_EQ(fake().device_bytes(0), bytes_before);
+    EXPECT_EQ(streamer.stats().device_memory_bytes, 0U);
+    EXPECT_THAT(streamer.base(), IsEmpty());
+    const Result<BlockLease> refused = streamer.acquire(0, stream);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), ErrorCode::kUsage);
+    EXPECT_THAT(refused.error().to_string(), HasSubstr("restore"));
+    must(streamer.restore_device());
+    must(streamer.restore_device());
+    const Reads base = read_all(user, stream, streamer.base());
+    run(streamer, user, stream, in_order(1), Dtype::kBf16);
+    Tensors expected_base = expected("embed.", Dtype::kBf16);
+    expected_base.insert(expected("head.", Dtype::kBf16).begin(),
+                         expected("head.", Dtype::kBf16).end());
+    EXPECT_TRUE(base.contents() == expected_base);
+  }
+  // What waits in RAM was not read again; the two blocks of tier gpu were.
+  const std::uint64_t gpu_bytes =
+      pack_->extent("layers.1").stored_bytes + pack_->extent("layers.4").stored_bytes;
+  EXPECT_EQ(streamer.stats().read_bytes_ram, running.read_bytes_ram + 3 * gpu_bytes);
+  EXPECT_EQ(streamer.stats().device_memory_bytes, running.device_memory_bytes);
+}
+
+TEST_F(StreamerOnDevice, MemoryInUseIsNotGivenBack) {
+  const std::shared_ptr<Device> device = open_gpu();
+  GpuUser user;
+  const StreamHandle stream = user.make_stream();
+  Streamer streamer = must(Streamer::open(pack_->path(), options(device, std::vector(6, kRam))));
+  {
+    const BlockLease lease = must(streamer.acquire(0, stream));
+    const Result<void> refused = streamer.release_device();
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), ErrorCode::kUsage);
+    EXPECT_THAT(refused.error().to_string(), HasSubstr("layers.0"));
+  }
+  run(streamer, user, stream, in_order(2), Dtype::kBf16);
+}
+
+TEST_F(StreamerOnDevice, RestoringThatFailsCanBeTriedAgain) {
+  const std::shared_ptr<Device> device = open_gpu();
+  const std::uint64_t bytes_before = fake().device_bytes(0);
+  GpuUser user;
+  const StreamHandle stream = user.make_stream();
+  Streamer streamer = must(Streamer::open(pack_->path(), options(device, std::vector(6, kG))));
+  run(streamer, user, stream, in_order(1), Dtype::kBf16);
+  must(streamer.release_device());
+  for (const int nth : {1, 3, 5, 8}) {
+    fake().fail("cuMemAlloc_v2", nth, cuda::kOutOfMemory);
+    const Result<void> restored = streamer.restore_device();
+    ASSERT_FALSE(restored) << nth;
+    EXPECT_EQ(restored.error().code(), ErrorCode::kDoesNotFit);
+    EXPECT_EQ(fake().device_bytes(0), bytes_before);
+  }
+  must(streamer.restore_device());
+  run(streamer, user, stream, in_order(2), Dtype::kBf16);
+}
+
 TEST_F(StreamerOnDevice, LeasesOfTwoStreamsShareABlock) {
   fake().reset({.delays = Delays::kRandom, .seed = 11});
   const std::shared_ptr<Device> device = open_gpu();

@@ -188,7 +188,7 @@ class Streamer {
   ~Streamer();
 
   [[nodiscard]] const format::Manifest& manifest() const;
-  /// Tensors outside blocks, expanded; valid as long as the streamer.
+  /// Tensors outside blocks, expanded; valid as long as the streamer, or until release_device().
   [[nodiscard]] const std::vector<TensorView>& base() const;
   [[nodiscard]] std::size_t block_count() const;
   /// The extent of a block, in execution order.
@@ -209,7 +209,8 @@ class Streamer {
   ///                    decoded: every acquire() on that device from then on says so. Damage in the
   ///                    last block that is ever acquired is not told; verify_pack() finds it.
   /// @retval kFailed    A read failed.
-  /// @retval kUsage     More leases are held at once than there are slots, or no such block.
+  /// @retval kUsage     More leases are held at once than there are slots, no such block, or its
+  ///                    memory of the GPU was given back.
   /// @retval kDoesNotFit  A limit of memory would be passed by one more expanded block.
   /// @retval kDevice    The GPU's driver reports an error.
   ///
@@ -227,6 +228,19 @@ class Streamer {
   ///
   /// @return Bytes given back; 0 where there was nothing to give.
   std::uint64_t drop(std::size_t block_index);
+  /// Gives back what is taken of a GPU, weights and all; what waits in host memory stays. Until
+  /// restore_device() nothing can be acquired, and base() is empty. On the CPU nothing happens.
+  ///
+  /// @retval kUsage  A lease is held.
+  Result<void> release_device();
+  /// Undoes release_device(): takes the memory again and reads the base. After a failure, all is as
+  /// it was before.
+  ///
+  /// @retval kDoesNotFit  The device has not as much memory left; no tier is changed.
+  /// @retval kDevice      The GPU's driver reports an error.
+  /// @retval kFailed      A read failed.
+  /// @retval kMismatch    An extent of the base differs from its checksum (VerifyMode::kFull).
+  Result<void> restore_device();
   [[nodiscard]] StreamStats stats() const;
 
  private:
