@@ -1,6 +1,7 @@
 #include "streamer_binding.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <ranges>
@@ -30,11 +31,19 @@ namespace trash_panda::python {
 namespace {
 
 using runtime::BlockLease;
+using runtime::CudaDeviceOptions;
 using runtime::MemoryGroup;
 using runtime::Streamer;
+using runtime::StreamHandle;
 using runtime::StreamOptions;
 using runtime::StreamStats;
 using runtime::TensorView;
+
+// A GPU, opened once for all models on it.
+struct Gpu {
+  std::shared_ptr<runtime::Device> device;
+  int ordinal = 0;
+};
 
 // A Streamer for Python: any thread may call, one at a time gets through, and none holds the GIL
 // while it waits.
@@ -43,8 +52,10 @@ using runtime::TensorView;
 // for ever. There it takes no lock, and what it holds is left alone rather than destroyed.
 class SharedStreamer {
  public:
-  SharedStreamer(Streamer streamer, std::shared_ptr<LogQueue> log)
-      : streamer_(std::make_unique<Streamer>(std::move(streamer))), log_(std::move(log)) {}
+  SharedStreamer(Streamer streamer, DlpackDevice device, std::shared_ptr<LogQueue> log)
+      : streamer_(std::make_unique<Streamer>(std::move(streamer))),
+        device_(device),
+        log_(std::move(log)) {}
   SharedStreamer(const SharedStreamer&) = delete;
   SharedStreamer& operator=(const SharedStreamer&) = delete;
   SharedStreamer(SharedStreamer&&) = delete;
@@ -59,7 +70,7 @@ class SharedStreamer {
   // Whether this is the copy that a fork made.
   [[nodiscard]] bool forked() const { return ::getpid() != owner_pid_; }
 
-  BlockLease acquire(std::size_t block_index) {
+  BlockLease acquire(std::size_t block_index, StreamHandle stream) {
     auto lease = [&]() -> Result<BlockLease> {
       if (forked()) {
         return std::unexpected(fork_error());
@@ -71,7 +82,7 @@ class SharedStreamer {
             Error(ErrorCode::kUsage, "no block " + std::to_string(block_index) + ": the pack has " +
                                          std::to_string(streamer_->block_count())));
       }
-      return streamer_->acquire(block_index);
+      return streamer_->acquire(block_index, stream);
     }();
     log_->flush();
     return unwrap(std::move(lease));
@@ -118,7 +129,16 @@ class SharedStreamer {
     return streamer_->drop(block_index);
   }
 
+  void release_device() {
+    change_device([this] { return streamer_->release_device(); });
+  }
+  void restore_device() {
+    change_device([this] { return streamer_->restore_device(); });
+  }
+
   [[nodiscard]] const std::vector<TensorView>& base() const { return streamer_->base(); }
+  // Where all tensors are.
+  [[nodiscard]] DlpackDevice device() const { return device_; }
   [[nodiscard]] std::size_t block_count() const { return streamer_->block_count(); }
   // Of fixed things, as the two above: no lock.
   [[nodiscard]] bool all_resident() const {
@@ -127,6 +147,19 @@ class SharedStreamer {
   }
 
  private:
+  void change_device(const std::function<Result<void>()>& change) {
+    auto done = [&]() -> Result<void> {
+      if (forked()) {
+        return std::unexpected(fork_error());
+      }
+      const nb::gil_scoped_release no_gil;
+      const std::scoped_lock lock(mutex_);
+      return change();
+    }();
+    log_->flush();
+    unwrap(std::move(done));
+  }
+
   static Error fork_error() {
     return Error(ErrorCode::kUsage,
                  "this model was loaded before the process forked, and the "
@@ -136,6 +169,7 @@ class SharedStreamer {
 
   std::mutex mutex_;
   std::unique_ptr<Streamer> streamer_;
+  DlpackDevice device_;
   std::shared_ptr<LogQueue> log_;
   pid_t owner_pid_ = ::getpid();
 };
@@ -175,9 +209,10 @@ class Lease {
   }
 
   [[nodiscard]] nb::list arrays() const {
+    const DlpackDevice device = nb::cast<SharedStreamer&>(streamer_).device();
     nb::list result;
     for (const TensorView& tensor : tensors()) {
-      result.append(export_tensor(tensor, streamer_));
+      result.append(export_tensor(tensor, device, streamer_));
     }
     return result;
   }
@@ -238,9 +273,15 @@ std::unique_ptr<SharedStreamer> open_streamer(
     std::optional<std::uint64_t> lookahead_bytes,
     const std::optional<std::vector<std::string>>& tiers, const std::string& io,
     const std::filesystem::path& run_log, std::shared_ptr<MemoryGroup> memory_group,
-    const std::optional<std::string>& checkpoint_plan) {
+    const std::optional<std::string>& checkpoint_plan, const std::optional<Gpu>& gpu) {
   StreamOptions options = make_options(compute_dtype, dtype_overrides, verify, lookahead_bytes,
                                        tiers, io, run_log, std::move(memory_group));
+  DlpackDevice device;
+  if (gpu) {
+    options.device = gpu->device;
+    options.ram_memory = runtime::RamMemory::kAtOnce;  // It is pinned at once.
+    device = {.type = nb::device::cuda::value, .ordinal = gpu->ordinal};
+  }
   auto log = std::make_shared<LogQueue>();
   options.log = log->logger();
   auto streamer = [&]() -> Result<Streamer> {
@@ -252,7 +293,21 @@ std::unique_ptr<SharedStreamer> open_streamer(
     return Streamer::open_checkpoint(pack, plan, options);
   }();
   log->flush();
-  return std::make_unique<SharedStreamer>(unwrap(std::move(streamer)), std::move(log));
+  return std::make_unique<SharedStreamer>(unwrap(std::move(streamer)), device, std::move(log));
+}
+
+Gpu open_gpu(int ordinal, const std::string& library) {
+  const auto log = std::make_shared<LogQueue>();
+  CudaDeviceOptions options = {.ordinal = ordinal, .log = log->logger()};
+  if (!library.empty()) {
+    options.library = library;
+  }
+  auto device = [&] {
+    const nb::gil_scoped_release no_gil;
+    return runtime::open_cuda_device(options);
+  }();
+  log->flush();
+  return {.device = unwrap(std::move(device)), .ordinal = ordinal};
 }
 
 nb::dict stats_dict(const StreamStats& stats) {
@@ -267,6 +322,8 @@ nb::dict stats_dict(const StreamStats& stats) {
   result["wait_ns"] = stats.wait_ns;
   result["weight_memory_bytes"] = stats.weight_memory_bytes;
   result["weight_memory_bytes_max"] = stats.weight_memory_bytes_max;
+  result["device_memory_bytes"] = stats.device_memory_bytes;
+  result["device_description"] = stats.device_description;
   result["io_description"] = stats.io_description;
   return result;
 }
@@ -279,6 +336,9 @@ void bind_streamer(nb::module_& module) {
       .def_prop_ro("limit_bytes", &MemoryGroup::limit_bytes)
       .def_prop_ro("now_bytes", &MemoryGroup::now_bytes)
       .def_prop_ro("max_bytes", &MemoryGroup::max_bytes);
+  nb::class_<Gpu>(module, "Gpu", "A GPU, for all models that compute on it.")
+      .def_static("open", &open_gpu, nb::arg("ordinal"), nb::arg("library") = "")
+      .def_prop_ro("ordinal", [](const Gpu& self) { return self.ordinal; });
   nb::class_<SharedStreamer>(module, "Streamer", nb::is_weak_referenceable(),
                              "Streams a pack's blocks through fixed memory.")
       .def_static("open", &open_streamer, nb::arg("pack"), nb::kw_only(),
@@ -286,27 +346,32 @@ void bind_streamer(nb::module_& module) {
                   nb::arg("dtype_overrides") = std::map<std::string, std::string>(),
                   nb::arg("verify") = "headers", nb::arg("lookahead_bytes") = nb::none(),
                   nb::arg("tiers") = nb::none(), nb::arg("io") = "auto", nb::arg("run_log") = "",
-                  nb::arg("memory_group") = nb::none(), nb::arg("checkpoint_plan") = nb::none())
+                  nb::arg("memory_group") = nb::none(), nb::arg("checkpoint_plan") = nb::none(),
+                  nb::arg("gpu") = nb::none())
       .def_prop_ro("block_count", &SharedStreamer::block_count)
       .def_prop_ro("all_resident", &SharedStreamer::all_resident)
       .def_prop_ro("forked", &SharedStreamer::forked)
       .def("base",
            [](nb::handle_t<SharedStreamer> self) {
+             const SharedStreamer& streamer = nb::cast<SharedStreamer&>(self);
              nb::list result;
-             for (const TensorView& tensor : nb::cast<SharedStreamer&>(self).base()) {
-               result.append(nb::make_tuple(to_str(tensor.name), export_tensor(tensor, self)));
+             for (const TensorView& tensor : streamer.base()) {
+               result.append(nb::make_tuple(to_str(tensor.name),
+                                            export_tensor(tensor, streamer.device(), self)));
              }
              return result;
            })
       .def(
           "acquire",
-          [](nb::handle_t<SharedStreamer> self, std::size_t block_index) {
-            return std::make_unique<Lease>(nb::borrow(self),
-                                           nb::cast<SharedStreamer&>(self).acquire(block_index));
+          [](nb::handle_t<SharedStreamer> self, std::size_t block_index, StreamHandle stream) {
+            return std::make_unique<Lease>(
+                nb::borrow(self), nb::cast<SharedStreamer&>(self).acquire(block_index, stream));
           },
-          nb::arg("block_index"))
+          nb::arg("block_index"), nb::arg("stream") = 0)
       .def("preload", &SharedStreamer::preload, nb::arg("block_index"))
       .def("drop", &SharedStreamer::drop, nb::arg("block_index"))
+      .def("release_device", &SharedStreamer::release_device)
+      .def("restore_device", &SharedStreamer::restore_device)
       .def("stats", [](SharedStreamer& self) { return stats_dict(self.stats()); });
 
   nb::class_<Lease>(module, "Lease", "A block's tensors, in memory until release().")

@@ -87,7 +87,7 @@ DlpackType dlpack_type(Dtype dtype) {
   return {make_dtype(type_code(dtype), bits, 1), 1};
 }
 
-nb::object export_tensor(const runtime::TensorView& tensor, nb::handle owner) {
+nb::object export_tensor(const runtime::TensorView& tensor, DlpackDevice device, nb::handle owner) {
   const DlpackType type = dlpack_type(tensor.dtype);
   std::vector<std::size_t> shape(tensor.shape->begin(), tensor.shape->end());
   if (type.values_per_element == 0) {
@@ -101,8 +101,8 @@ nb::object export_tensor(const runtime::TensorView& tensor, nb::handle owner) {
     }
     shape.back() /= type.values_per_element;
   }
-  return nb::cast(nb::ndarray<nb::device::cpu>(tensor.data, shape.size(), shape.data(), owner,
-                                               /*strides=*/nullptr, type.dtype));
+  return nb::cast(nb::ndarray<>(tensor.data, shape.size(), shape.data(), owner,
+                                /*strides=*/nullptr, type.dtype, device.type, device.ordinal));
 }
 
 }  // namespace trash_panda::python

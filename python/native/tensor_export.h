@@ -18,9 +18,15 @@ struct DlpackType {
 /// as bytes.
 [[nodiscard]] DlpackType dlpack_type(format::Dtype dtype);
 
+/// Where a tensor's memory is, as DLPack counts devices.
+struct DlpackDevice {
+  int type = nanobind::device::cpu::value;
+  int ordinal = 0;
+};
+
 /// Wraps a tensor without copying. The memory is the streamer's: `owner` is the Python object that
 /// keeps it alive.
-[[nodiscard]] nanobind::object export_tensor(const runtime::TensorView& tensor,
+[[nodiscard]] nanobind::object export_tensor(const runtime::TensorView& tensor, DlpackDevice device,
                                              nanobind::handle owner);
 
 }  // namespace trash_panda::python

@@ -13,6 +13,7 @@ import torch
 import trash_panda
 from conftest import PackFactory
 from models import Tower, assert_bit_equal, build, tokens
+from trash_panda import _gpu
 from trash_panda._stages import remembered_activation
 
 LAYERS = 4
@@ -77,8 +78,27 @@ def test_the_key_is_the_checkpoint_by_default(checkpoint: Path) -> None:
 def test_measures_what_a_call_takes() -> None:
     needed = trash_panda.measure_activation_vram(lambda: torch.ones(BIG // 4))
     assert BIG // 2 <= needed < 4 * BIG
-    with pytest.raises(trash_panda.UnsupportedFormatError, match="cuda"):
-        trash_panda.measure_activation_vram(lambda: None, device="cuda")
+    if not torch.cuda.is_available():
+        with pytest.raises(trash_panda.TrashPandaError, match="finds no NVIDIA GPU"):
+            trash_panda.measure_activation_vram(lambda: None, device="cuda")
+
+
+def test_measures_what_torch_takes_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = {"now": 7000, "most": 9000}
+    device = torch.device("cuda", 0)
+
+    def reset(of: torch.device) -> None:
+        assert of == device
+        taken["most"] = taken["now"]
+
+    def compute() -> None:
+        taken["most"] += 500
+
+    monkeypatch.setattr(_gpu, "choose_place", lambda asked: _gpu.Place(device, None))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", reset)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda of: taken["now"])
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda of: taken["most"])
+    assert trash_panda.measure_activation_vram(compute, device="cuda") == 500
 
 
 def test_release_reports_memory(checkpoint: Path) -> None:

@@ -92,8 +92,10 @@ class LoadAhead:
 
     def _open(self) -> Offloaded:
         offloaded = self._prepared.open(self._group)
+        # On a GPU the whole RAM tier is taken at once.
+        as_needed = self._prepared.place.gpu is None
         for block in self._prepared.match.blocks:
-            if self._prepared.tiers[block.index] != "disk":
+            if as_needed and self._prepared.tiers[block.index] != "disk":
                 size = self._prepared.pack.blocks[block.index].stored_bytes
                 offloaded.stream.not_read_yet[block.index] = size
         self._offloaded = offloaded

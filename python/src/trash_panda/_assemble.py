@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Iterable, Sequence
@@ -18,6 +19,7 @@ from ._bindings import Binding, Block, Match, Merged
 from ._buffers import Attribute, rebuild_attributes, rebuild_buffers, unregistered
 from ._dtypes import DtypeRule, compute_dtype_name, torch_dtype
 from ._errors import TrashPandaError
+from ._gpu import Place, free_cached_memory
 from ._hooks import BlockStream, stream_of
 from ._keys import KeyMap
 from ._match import match_pack
@@ -53,7 +55,7 @@ class Prepared:
     dtypes: dict[str, str]  # Safetensors' names by stored tensor.
     compute: str | None
     tiers: list[str]
-    device: torch.device
+    place: Place
     verify: str
     lookahead_bytes: int | None
     plan: Plan
@@ -66,6 +68,9 @@ class Prepared:
         """
         earlier = _earlier_stream(self.model)
         run_log = _run_log()
+        device, gpu = self.place
+        if gpu is not None:
+            free_cached_memory(gpu)
         streamer = _native.Streamer.open(
             self.pack.path,
             compute_dtype=self.compute,
@@ -77,27 +82,29 @@ class Prepared:
             run_log=run_log,
             memory_group=memory_group,
             checkpoint_plan=None if self.pack.is_packed else self.pack.plan.text,
+            gpu=gpu,
         )
         if earlier is not None:
             earlier.remove_hooks()
         # A run log tells of each use, and a pipeline drops blocks that were used for the last time.
         keep = streamer.all_resident and not run_log and memory_group is None
-        stream = BlockStream(streamer, keep=keep)
+        stream = BlockStream(streamer, self.place, keep=keep)
         blocks = [(block, _streamed(block, self.dtypes)) for block in self.match.blocks]
         stream.install(self.model, blocks)
-        base = _set_base(self.match, streamer)
+        base = _set_base(self.match, streamer.base())
         for target, buffer in self.buffers:
             for place in target.places:
-                place.put(buffer)
+                place.put(buffer.to(device))
         for attribute, tensor in self.attributes:
-            attribute.put(tensor)
+            attribute.put(tensor.to(device))
         self.model.requires_grad_(False)
         self.model.eval()
         return Offloaded(
             self.model,
             stream,
             base,
-            device=self.device,
+            set_base=functools.partial(_set_base, self.match),
+            device=device,
             dtype=None if self.compute is None else torch_dtype(self.compute),
             plan=self.plan,
             unexpected=self.match.unexpected,
@@ -112,7 +119,7 @@ class Prepared:
         """
         merged = (b for each in self.match.base_merged for b in each.bindings.values())
         base: list[Binding] = [*self.match.base, *merged]
-        device = str(self.device)
+        device = str(self.place.device)
         places = {binding.names[0].rpartition(".")[0]: device for binding in base}
         paths = {id(module): path for path, module in self.model.named_modules()}
         waiting = {"gpu": device, "ram": "cpu", "disk": "disk"}
@@ -127,7 +134,7 @@ def prepare(
     pack: Pack,
     *,
     tiers: Sequence[str] | None,
-    device: torch.device,
+    place: Place,
     compute_dtype: str | torch.dtype,
     strict: bool,
     ignore_missing: Iterable[str],
@@ -161,7 +168,7 @@ def prepare(
         dtypes=_dtypes_wanted(model, match, compute),
         compute=compute,
         tiers=[block.tier for block in pack.blocks] if tiers is None else list(tiers),
-        device=device,
+        place=place,
         verify=verify,
         lookahead_bytes=lookahead_bytes,
         plan=plan,
@@ -227,13 +234,15 @@ def _placeholder(binding: Binding, dtype: torch.dtype, block: Block | None = Non
     )
 
 
-def _set_base(match: Match, streamer: _native.Streamer) -> list[tuple[Binding, Tensor]]:
+def _set_base(
+    match: Match, stored: Sequence[tuple[str, _native.Array]]
+) -> list[tuple[Binding, Tensor]]:
     """Sets the tensors outside of blocks; returns them with what to put there on close().
 
     A checkpoint may store a tied weight under both of its names. When the two are equal, they are
     one again in the model.
     """
-    arrays = dict(streamer.base())
+    arrays = dict(stored)
     base: list[tuple[Binding, Tensor]] = []
     values: dict[int, list[Tensor]] = {}  # By the model's own tensor: more than one if untied.
     for binding in match.base:

@@ -53,7 +53,7 @@ def from_pretrained(
         "never" writes nothing: it uses the pack that there is, else streams from the checkpoint
         itself, with more and smaller reads, nothing coded and no checksums.
     :param dtype: "bf16", "fp16", "fp32", "keep" or a torch dtype; what weights are computed in.
-    :param device: where to compute; so far only "cpu".
+    :param device: where to compute, as of load().
     :param local_files_only: False lets huggingface_hub download what the cache lacks.
     :param key_map: as that of load().
     :return: as load() does; its `model` is in eval mode, with the folder's generation config.

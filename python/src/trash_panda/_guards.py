@@ -35,21 +35,35 @@ class NotCopyable:
 class _Conversion(NotCopyable):
     """Stands before a module's _apply(), which is what to(), half(), cpu() and the like call."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(
+        self, module: nn.Module, device: torch.device, move: Callable[[torch.device], bool]
+    ) -> None:
         self._module = weakref.ref(module)
+        self._device = device
+        self._move = move
 
     def __call__(self, change: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         module = self._module()
         assert module is not None
         dtypes = {t.dtype for t in (*module.parameters(), *module.buffers())}
         with torch.inference_mode(False):
-            probes = [torch.zeros(1, dtype=dtype) for dtype in dtypes]
-        if not all(change(probe) is probe for probe in probes):
+            probes = [torch.zeros(1, dtype=dtype, device=self._device) for dtype in dtypes]
+        changed = [(probe, change(probe)) for probe in probes]
+        if all(new.dtype == old.dtype for old, new in changed):
+            targets = {new.device for _, new in changed}
+            if len(targets) == 1 and self._move(targets.pop()):
+                return module
+        if not all(new is old for old, new in changed):
             raise TrashPandaError(
                 f"the weights of {type(module).__name__} stream from a pack, so it can't be moved "
                 "or converted; load() has compute_dtype and device for that"
             )
-        return module  # to("cpu") and such, which change nothing.
+        return module  # to() of where it is, and such, which change nothing.
+
+
+def _stay(device: torch.device) -> bool:
+    """A part of a model does not move by itself."""
+    return False
 
 
 def refuse_state_dict(module: nn.Module, prefix: str, keep_vars: bool) -> NoReturn:
@@ -68,16 +82,28 @@ def _refuse_load_state_dict(module: nn.Module, state: Any, prefix: str, *rest: A
 
 
 class Guards:
-    """The guards on the modules that hold streamed weights, at any depth."""
+    """The guards on the modules that hold streamed weights, at any depth.
 
-    def __init__(self, model: nn.Module, tensor_names: Iterable[str]) -> None:
+    :param device: where the model computes.
+    :param move: told where the model is to go; answers whether that was all there is to do.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tensor_names: Iterable[str],
+        device: torch.device,
+        move: Callable[[torch.device], bool],
+    ) -> None:
         self._modules: list[weakref.ref[nn.Module]] = []
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         paths = {name.rsplit(".", up)[0] for name in tensor_names for up in _levels(name)}
         modules = [model, *(model.get_submodule(path) for path in sorted(paths))]
         for module in dict.fromkeys(modules):
             self._modules.append(weakref.ref(module))
-            module._apply = _Conversion(module)  # type: ignore[method-assign]
+            module._apply = _Conversion(  # type: ignore[method-assign]
+                module, device, move if module is model else _stay
+            )
             self._handles.append(module.register_load_state_dict_pre_hook(_refuse_load_state_dict))  # type: ignore[no-untyped-call]
 
     def remove(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ from . import _native
 from ._bindings import Block
 from ._errors import ReleasedError, TrashPandaError
 from ._forward_guard import ForwardGuard
+from ._gpu import Place, current_stream
 from ._graphs import outside_of_graphs
 from ._guards import Guards, NotCopyable, refuse_state_dict
 from ._merge import MergeMemory
@@ -20,23 +22,30 @@ from ._outputs import GradientNeeded
 from ._placeholder import release
 from ._streamed import StreamedBlock
 
+if TYPE_CHECKING:
+    from ._offloaded import Offloaded
+
 
 class BlockStream:
     """The hooks of one model. Holds the streamer, not the model: it lives as long as its hooks.
 
+    :param place: where the model computes, and the streamer's tensors are.
     :param keep: leave weights in place after their block's first use, and take the hooks of blocks
         off once all are there. Only for a streamer whose blocks are all resident, and none of which
         will be dropped.
     """
 
-    def __init__(self, streamer: _native.Streamer, *, keep: bool = False) -> None:
+    def __init__(self, streamer: _native.Streamer, place: Place, *, keep: bool = False) -> None:
         self.guard = ForwardGuard()
+        self.device, self.gpu = place
+        self.is_gpu_released = False
+        self.owner: weakref.ref[Offloaded] | None = None  # Who gives back all there is on a GPU.
         self.blocks: list[StreamedBlock] = []
         self._streamer: _native.Streamer | None = streamer
         self._last_stats: dict[str, Any] | None = None
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self._lingering: StreamedBlock | None = None
-        self._merge_memory = MergeMemory()
+        self._merge_memory = MergeMemory(self.device)
         self._guards: Guards | None = None
         self._keep = keep
         self._kept_passes = 0  # That the streamer was not asked for anything in.
@@ -53,7 +62,8 @@ class BlockStream:
         for streamed in self.blocks:
             streamed.let_stay(self._keep)
         bindings = [binding for block, _ in blocks for binding in block.all_bindings()]
-        self._guards = Guards(model, [name for each in bindings for name in each.names])
+        names = [name for each in bindings for name in each.names]
+        self._guards = Guards(model, names, self.device, self.move)
         self._handles += _hook(model, _ModelHooks(self))
         for block, streamed in blocks:
             hooks = _BlockHooks(self, streamed)
@@ -111,7 +121,41 @@ class BlockStream:
                 block.forget()
                 release(block.placeholders)
             self._streamer = None
-            self._merge_memory = MergeMemory()
+            self._merge_memory = MergeMemory(self.device)
+
+    def move(self, device: torch.device) -> bool:
+        """What to() of the model does: "cpu" gives its memory of the GPU back, that GPU takes it.
+
+        :return: whether that was all there is to do.
+        """
+        owner = None if self.owner is None else self.owner()
+        if owner is None or self.closed or self.gpu is None:
+            return False
+        if device.type == "cpu":
+            owner.release_gpu()
+            return True
+        if device == self.device and self.is_gpu_released:
+            owner.restore_gpu()
+        return False
+
+    def release_gpu(self) -> None:
+        """Gives back the memory of the GPU, until restore_gpu(). The stream is paused."""
+        assert self._streamer is not None
+        for block in self.blocks:
+            block.forget()
+        self._merge_memory = MergeMemory(self.device)
+        self._streamer.release_device()
+        self.is_gpu_released = True
+
+    def restore_gpu(self) -> list[tuple[str, _native.Array]]:
+        """Undoes release_gpu(). The stream is paused.
+
+        :return: the tensors outside of blocks, anew.
+        """
+        assert self._streamer is not None
+        self._streamer.restore_device()
+        self.is_gpu_released = False
+        return self._streamer.base()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -150,7 +194,8 @@ class BlockStream:
             raise ReleasedError(
                 "the weights of this model were released by close(); load it again to run it"
             )
-        lease = self._streamer.acquire(block.index)
+        stream = 0 if self.gpu is None else current_stream(self.gpu)
+        lease = self._streamer.acquire(block.index, stream)
         if self.not_read_yet:
             self.not_read_yet.pop(block.index, None)
         try:
@@ -221,6 +266,11 @@ class _ModelHooks(NotCopyable):
             stream.guard.leave()
             raise ReleasedError(
                 "the weights of this model were released by close(); load it again to run it"
+            )
+        if stream.is_gpu_released:
+            stream.guard.leave()
+            raise ReleasedError(
+                "this model gave its memory of the GPU back; call restore_gpu() to run it"
             )
         stream.begin_forward()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import _native
 from ._environment import count_from_environment
-from ._errors import IntegrityError, TrashPandaError, UnsupportedFormatError
+from ._errors import IntegrityError, TrashPandaError
 from ._offloaded import Offloaded
 from ._pack import Pack, StoredPlan
 from ._plan import Plan
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from ._assemble import Prepared
     from ._keys import KeyMap
 
-_log = logging.getLogger("trash_panda")
 _MISMATCHES_SHOWN = 3
 _LOOKAHEAD_BYTES_MAX = 2**62
 
@@ -54,7 +52,8 @@ def load(
     :param model: the model, of the class and config that the checkpoint belongs to.
     :param plan: a plan for the same checkpoint, or its file; its tiers, dtype and lookahead are
         used instead of those that the pack was laid out for.
-    :param device: where to compute; so far only "cpu".
+    :param device: where to compute: "cpu" or an NVIDIA GPU ("cuda", "cuda:1"); default: the GPU
+        that torch computes on, else the CPU.
     :param compute_dtype: "bf16", "fp16", "fp32", "keep" or a torch dtype; default: the plan's.
         Buffers that the file stores keep their own dtype.
     :param strict: False: parameters that the pack lacks stay as they are, with a warning.
@@ -116,13 +115,14 @@ def prepare_load(
     if verify == "full":
         _verify(pack, progress)
     from ._assemble import prepare
+    from ._gpu import choose_place
 
     chosen = other_plan or pack.plan
     return prepare(
         model,
         pack,
         tiers=pack.tiers(other_plan),
-        device=_device(device),
+        place=choose_place(device),
         compute_dtype=chosen.compute_dtype if compute_dtype is None else compute_dtype,
         strict=strict,
         ignore_missing=ignore_missing,
@@ -139,21 +139,6 @@ def stored_plan(plan: Plan | str | os.PathLike[str] | None) -> StoredPlan | None
     if isinstance(plan, Plan):
         return StoredPlan.parse(plan.to_toml(), "given")
     return StoredPlan.read(Path(plan))
-
-
-def _device(device: str | torch.device | None) -> torch.device:
-    import torch
-
-    if device is None:
-        if torch.cuda.is_available():
-            _log.warning("computing on the CPU: this version does not stream to GPUs yet")
-        return torch.device("cpu")
-    chosen = torch.device(device)
-    if chosen.type != "cpu":
-        raise UnsupportedFormatError(
-            f'device {str(chosen)!r} can\'t be streamed to yet; use device="cpu"'
-        )
-    return chosen
 
 
 def _verify(pack: Pack, progress: bool | Callable[[int, int], None] | None) -> None:

@@ -7,10 +7,11 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ._errors import CheckpointError, UnsupportedFormatError, make_error
@@ -36,6 +37,9 @@ class LowRank:
     down: Tensor  # [rank, in_features], of convolutions [rank, in_channels, *kernel].
     up: Tensor  # [out_features, rank], of convolutions [out_channels, rank, 1, 1].
     scale: float  # alpha / rank.
+
+    def to(self, device: torch.device) -> LowRank:
+        return replace(self, down=self.down.to(device), up=self.up.to(device))
 
 
 @dataclass

@@ -54,6 +54,7 @@ class LoraSet:
         if name in self._loras:
             raise TrashPandaError(f"the model has an adapter {name!r} already; remove that first")
         where, parts = read_lora(source)
+        parts = [part.to(self._stream.device) for part in parts]
         lora = Lora(name, find_layers(self._model, parts, where), scale, mode)
         sides = [SidePath(lora, each) for each in lora.layers] if mode == "side" else []
         for adapted in lora.layers if mode == "merge" else ():
@@ -61,24 +62,30 @@ class LoraSet:
         with self._stream.paused():
             self._loras[name] = lora
             self._hooks[name] = [side.module.register_forward_hook(side) for side in sides]
-            self._merge_all()
+            self.merge_all()
 
     def set_scale(self, name: str, scale: float) -> None:
         with self._stream.paused():
             self._find(name).scale = scale
-            self._merge_all()
+            self.merge_all()
 
     def remove(self, name: str) -> None:
         with self._stream.paused():
             self._find(name)
             self._drop(name)
-            self._merge_all()
+            self.merge_all()
+
+    def leave_base(self) -> None:
+        """Puts back what was merged outside of blocks, until merge_all(). The stream is paused."""
+        for module, original in self._originals:
+            module._parameters["weight"] = original  # type: ignore[assignment]
+        self._originals.clear()
 
     def clear(self) -> None:
         """Removes all. The stream is paused."""
         for name in list(self._loras):
             self._drop(name)
-        self._merge_all()
+        self.merge_all()
 
     def _find(self, name: str) -> Lora:
         if name not in self._loras:
@@ -91,11 +98,9 @@ class LoraSet:
         for handle in self._hooks.pop(name):
             handle.remove()
 
-    def _merge_all(self) -> None:
-        """Tells blocks what is to be merged, and merges what lies outside of them."""
-        for module, original in self._originals:
-            module._parameters["weight"] = original  # type: ignore[assignment]
-        self._originals.clear()
+    def merge_all(self) -> None:
+        """Tells blocks what is to be merged, and merges what lies outside. The stream is paused."""
+        self.leave_base()
         merged: dict[int, MergedWeight] = {}
         for lora in self._loras.values():
             for adapted in lora.layers if lora.mode == "merge" and lora.scale != 0 else ():

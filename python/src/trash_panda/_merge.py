@@ -104,8 +104,9 @@ def _stack_and_join(operations: Sequence[Any]) -> tuple[int | None, int | None] 
 class MergeMemory:
     """Memory that merged tensors are made in, used again by the next block of the same shapes."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.allocated_bytes = 0
+        self._device = device
         self._free: dict[tuple[torch.Size, torch.dtype], list[Tensor]] = {}
 
     def take(self, like: Tensor) -> Tensor:
@@ -113,7 +114,7 @@ class MergeMemory:
         if free:
             return free.pop()
         with torch.inference_mode(False):
-            empty = torch.empty(like.shape, dtype=like.dtype)
+            empty = torch.empty(like.shape, dtype=like.dtype, device=self._device)
             made = nn.Parameter(empty, requires_grad=False)
         self.allocated_bytes += made.nbytes
         return made

@@ -91,6 +91,8 @@ class StreamStats(TypedDict):
     wait_ns: int
     weight_memory_bytes: int
     weight_memory_bytes_max: int
+    device_memory_bytes: int
+    device_description: str
     io_description: str
 
 class Array:
@@ -122,6 +124,20 @@ class MemoryGroup:
     @property
     def max_bytes(self) -> int: ...
 
+class Gpu:
+    """A GPU, for all models that compute on it."""
+
+    @staticmethod
+    def open(ordinal: int, library: str = "") -> Gpu:
+        """In the context that torch uses.
+
+        :param ordinal: as torch counts.
+        :param library: the driver's; default: libcuda.so.1.
+        """
+
+    @property
+    def ordinal(self) -> int: ...
+
 class Streamer:
     """Streams a pack's blocks through fixed memory."""
 
@@ -138,6 +154,7 @@ class Streamer:
         run_log: str | os.PathLike[str] = "",
         memory_group: MemoryGroup | None = None,
         checkpoint_plan: str | None = None,
+        gpu: Gpu | None = None,
     ) -> Streamer:
         """Opens a pack, or with the text of its plan a checkpoint that was not packed."""
 
@@ -152,12 +169,20 @@ class Streamer:
         """Whether this is a forked child's copy, which can't stream."""
 
     def base(self) -> list[tuple[str, Array]]: ...
-    def acquire(self, block_index: int) -> Lease: ...
+    def acquire(self, block_index: int, stream: int = 0) -> Lease:
+        """Waits for a block, and lends it to what is queued on the stream until release()."""
+
     def preload(self, block_index: int) -> None:
         """Reads a block of the RAM tier and waits; DoesNotFitError: there is no memory yet."""
 
     def drop(self, block_index: int) -> int:
         """Gives back a block's memory, with a memory_group; returns the bytes."""
+
+    def release_device(self) -> None:
+        """Gives back the memory of the GPU; arrays of base() and of leases end with it."""
+
+    def restore_device(self) -> None:
+        """Takes it again; base() is made anew. DoesNotFitError: all is as it was before."""
 
     def stats(self) -> StreamStats: ...
 

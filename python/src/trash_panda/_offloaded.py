@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,9 @@ _log = logging.getLogger("trash_panda")
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
+    from torch import Tensor, nn
 
+    from . import _native
     from ._bindings import Binding
     from ._hooks import BlockStream
 
@@ -39,8 +41,9 @@ class Offloaded:
         self,
         model: nn.Module,
         stream: BlockStream,
-        base: list[tuple[Binding, torch.Tensor]],
+        base: list[tuple[Binding, Tensor]],
         *,
+        set_base: Callable[[Sequence[tuple[str, _native.Array]]], list[tuple[Binding, Tensor]]],
         device: torch.device,
         dtype: torch.dtype | None,
         plan: Plan,
@@ -57,7 +60,9 @@ class Offloaded:
         self.unexpected = unexpected  # Names in the pack that the model does not use.
         self.handle = OffloadHandle([self.remove])
         self._stream = stream
+        stream.owner = weakref.ref(self)
         self._base = base
+        self._set_base = set_base
         self._run_log = run_log
         self.device_map = device_map
         if _knows_device_maps(model):
@@ -72,9 +77,9 @@ class Offloaded:
         of the last complete pass; `weight_memory_bytes` is what is booked for weights now,
         `weight_memory_bytes_max` the most that ever was; `merged_memory_bytes` is the memory in
         which a block's stacked, joined and adapted tensors are made, beside that,
-        `adapter_memory_bytes` what adapters take; `mispredict_count` counts
-        blocks that came out of the expected order; `wait_ns` is the time that forwards waited for
-        reads. They stay readable after close().
+        `adapter_memory_bytes` what adapters take; `device_memory_bytes` what is taken of a GPU for
+        weights; `mispredict_count` counts blocks that came out of the expected order; `wait_ns` is
+        the time that forwards waited for reads. They stay readable after close().
         """
         return {**self._stream.stats(), "adapter_memory_bytes": self._loras.size_bytes}
 
@@ -93,7 +98,7 @@ class Offloaded:
 
     def add_lora(
         self,
-        source: str | os.PathLike[str] | Mapping[str, torch.Tensor],
+        source: str | os.PathLike[str] | Mapping[str, Tensor],
         *,
         name: str = "default",
         scale: float = 1.0,
@@ -128,17 +133,39 @@ class Offloaded:
         self._loras.remove(name)
 
     def release_gpu(self) -> None:
-        """Gives back what the model takes of a GPU, until restore_gpu(); what waits in RAM stays.
+        """Gives back what the model's weights take of a GPU, until restore_gpu().
 
-        Models compute on the CPU so far, and have nothing there: this does nothing but log it.
-        To give RAM back, close() the model.
+        What waits in RAM stays, so that coming back is quick; to give that back too, close() the
+        model. Calling the model meanwhile raises ReleasedError. On the CPU this does nothing but
+        log it. Raises TrashPandaError while another thread is in the model's forward.
         """
         self._refuse_closed()
-        _log.info("%s computes on the CPU and takes no memory of a GPU", type(self.model).__name__)
+        gpu = self._stream.gpu
+        if gpu is None:
+            name = type(self.model).__name__
+            _log.info("%s computes on the CPU and takes no memory of a GPU", name)
+            return
+        if self._stream.is_gpu_released:
+            return
+        with self._stream.paused():
+            self._loras.leave_base()
+            self._put_placeholders()
+            self._stream.release_gpu()
+        from ._gpu import free_cached_memory
+
+        free_cached_memory(gpu)
 
     def restore_gpu(self) -> None:
-        """Undoes release_gpu(). On the CPU there is nothing to undo."""
+        """Undoes release_gpu(); on the CPU there is nothing to undo.
+
+        :raises DoesNotFitError: the GPU has not as much memory left; it can be tried again.
+        """
         self._refuse_closed()
+        if not self._stream.is_gpu_released:
+            return
+        with self._stream.paused():
+            self._base = self._set_base(self._stream.restore_gpu())
+            self._loras.merge_all()
 
     @property
     def loras(self) -> dict[str, float]:
@@ -156,6 +183,10 @@ class Offloaded:
         with self._stream.paused():
             self._loras.clear()
             self._stream.close()
+        self._put_placeholders()
+
+    def _put_placeholders(self) -> None:
+        """Where tensors outside of blocks were."""
         for binding, placeholder in self._base:
             binding.put(placeholder)
         self._base.clear()

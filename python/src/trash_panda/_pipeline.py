@@ -109,9 +109,11 @@ class Pipeline:
     outside of its blocks, then its blocks in their order, one at a time. All stages together stay
     within `max_ram`; the running one comes first.
 
+    On a GPU stages load when the one before has ended: each has all of the GPU.
+
     :param stages: in the order in which they run; another order works, without loading early.
     :param max_ram: of weights; default: what plan() may use of this machine.
-    :param device: where to compute; so far only "cpu".
+    :param device: where to compute, as of load().
     """
 
     def __init__(
@@ -252,7 +254,8 @@ class Pipeline:
     def _load_next(self, name: str, running: Offloaded) -> None:
         names = list(self.stages)
         after = names.index(name) + 1
-        if after < len(names):
+        # On a GPU the next stage needs memory there that the running one has.
+        if after < len(names) and running.stream.gpu is None:
             self._ahead = self._prepare(names[after], running)
             running.stream.on_freed = self._ahead.freed.set
             self._ahead.start()

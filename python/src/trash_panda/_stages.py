@@ -76,11 +76,11 @@ def stage(
         model = build()
     planned = make_plan(model, checkpoint, **plan_kw)
     stream_load(model, checkpoint, plan=planned, key_map=plan_kw.get("key_map"))
-    handle = install_offload(model)
-    before = _reset_peak()
+    handle = install_offload(model, device=plan_kw.get("device"))
+    meter = PeakMeter(plan_kw.get("device"))
     try:
         yield model, planned
-        _remember(key, max(0, _memory("VmHWM") - before))
+        _remember(key, meter.peak_bytes())
     finally:
         release(model, handle)
 
@@ -89,16 +89,46 @@ def measure_activation_vram(
     fn: Callable[[], object], plan: Plan | None = None, device: str | torch.device | None = None
 ) -> int:
     """Calls `fn` once and returns the memory in bytes that it took at its peak, beside what was
-    taken before. So far that is memory of the process, as computing is on the CPU."""
-    if device is not None and str(device) != "cpu":
-        from ._errors import UnsupportedFormatError
+    taken before: of the GPU that it computes on, as torch counts it, or of this process.
 
-        raise UnsupportedFormatError(f'device {str(device)!r} can\'t be measured yet; use "cpu"')
-    before = _reset_peak()
+    :param device: default: the GPU that torch computes on, else the CPU.
+    """
+    meter = PeakMeter(device)
     fn()
-    peak = max(0, _memory("VmHWM") - before)
-    _log.info("activations took %s of this process's memory", format_bytes(peak))
-    return peak
+    peak_bytes = meter.peak_bytes()
+    _log.info("activations took %s of the memory of %s", format_bytes(peak_bytes), meter.where)
+    return peak_bytes
+
+
+class PeakMeter:
+    """The most memory that is taken from now on, beside what is taken now.
+
+    On a GPU that is torch's: streamed weights are in memory of the engine, and not counted.
+    """
+
+    def __init__(self, device: str | torch.device | None = None) -> None:
+        from ._gpu import choose_place
+
+        self._device = choose_place(device).device
+        gc.collect()
+        if self._device.type == "cpu":
+            self.where = "this process"
+            with contextlib.suppress(OSError):
+                Path("/proc/self/clear_refs").write_text("5")  # proc(5): resets VmHWM.
+            self._before = _memory("VmRSS")
+        else:
+            import torch
+
+            self.where = str(self._device)
+            torch.cuda.reset_peak_memory_stats(self._device)
+            self._before = torch.cuda.memory_allocated(self._device)
+
+    def peak_bytes(self) -> int:
+        if self._device.type == "cpu":
+            return max(0, _memory("VmHWM") - self._before)
+        import torch
+
+        return max(0, torch.cuda.max_memory_allocated(self._device) - self._before)
 
 
 def remembered_activation(key: str) -> int | None:
@@ -129,14 +159,6 @@ def _read_notes() -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return notes if isinstance(notes, dict) else {}
-
-
-def _reset_peak() -> int:
-    """Starts a new peak; returns the memory of this process now, in bytes."""
-    gc.collect()
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # proc(5): resets VmHWM.
-    return _memory("VmRSS")
 
 
 def process_memory() -> int:

@@ -1,0 +1,263 @@
+"""Models on a GPU: the fake driver's, and a real one where there is one."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import trash_panda
+from conftest import PackFactory, run_cli, write_tiers
+from fake_gpu import FakeGpu, fake_gpu
+from models import WIDTH, Tower, assert_bit_equal, build, on_meta, tokens
+from trash_panda import Pipeline, Stage, _gpu, _native
+
+LAYERS = 6
+TIERS = {
+    "disk": ["disk"] * LAYERS,
+    "ram": ["ram"] * LAYERS,
+    "gpu": ["gpu"] * LAYERS,
+    "mixed": ["gpu", "disk", "ram", "disk", "ram", "gpu"],
+}
+
+
+def tower() -> Tower:
+    return Tower(LAYERS)
+
+
+def resident() -> nn.Module:
+    return build(tower).to(torch.bfloat16)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(shared_packs: PackFactory) -> Path:
+    return shared_packs.checkpoint(resident().state_dict())
+
+
+@pytest.fixture(scope="module")
+def pack(shared_packs: PackFactory, checkpoint: Path) -> Path:
+    return shared_packs.pack(checkpoint)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
+    with fake_gpu(monkeypatch) as gpu:
+        yield gpu
+
+
+@pytest.fixture
+def expected() -> Tensor:
+    return resident()(tokens())
+
+
+def plan_of(pack: Path, tiers: Sequence[str], folder: Path) -> Path:
+    return write_tiers(pack / "plan.toml", tiers, folder / "tiers.toml")
+
+
+@pytest.mark.parametrize("tiers", TIERS)
+def test_equals_resident(
+    gpu: FakeGpu, pack: Path, expected: Tensor, tiers: str, tmp_path: Path
+) -> None:
+    before = gpu.used_bytes()
+    model = on_meta(tower)
+    with trash_panda.load(pack, model, plan=plan_of(pack, TIERS[tiers], tmp_path)) as offloaded:
+        gpu.compute_on(model)
+        assert gpu.cache_clearings == 1
+        for _ in range(3):
+            assert_bit_equal(model(tokens()), expected)
+        stats = offloaded.stats()
+        assert stats["device_memory_bytes"] > 0
+        assert "FAKE" in stats["device_description"].upper()
+        assert stats["mispredict_count"] == 0
+    gc.collect()
+    assert gpu.used_bytes() == before
+
+
+def test_coded_packs_equal_resident(
+    gpu: FakeGpu, checkpoint: Path, expected: Tensor, tmp_path: Path
+) -> None:
+    pack = tmp_path / "model.panda"
+    run_cli("repack", checkpoint, "-o", pack, "--compress", "exponent")
+    model = on_meta(tower)
+    with trash_panda.load(pack, model, plan=plan_of(pack, TIERS["mixed"], tmp_path)):
+        gpu.compute_on(model)
+        for _ in range(2):
+            assert_bit_equal(model(tokens()), expected)
+
+
+def test_every_block_is_asked_for_on_the_stream_of_torch(gpu: FakeGpu, pack: Path) -> None:
+    model = on_meta(tower)
+    with trash_panda.load(pack, model):
+        gpu.compute_on(model)
+        for passes in (1, 2):
+            model(tokens())
+            assert gpu.streams_asked == [0] * LAYERS * passes
+
+
+def test_memory_is_given_back_and_taken_again(
+    gpu: FakeGpu, pack: Path, expected: Tensor, tmp_path: Path
+) -> None:
+    before = gpu.used_bytes()
+    model = on_meta(tower)
+    with trash_panda.load(pack, model, plan=plan_of(pack, TIERS["mixed"], tmp_path)) as offloaded:
+        gpu.compute_on(model)
+        assert_bit_equal(model(tokens()), expected)
+        read = offloaded.stats()["read_bytes_ram"]
+        for _ in range(2):
+            offloaded.release_gpu()
+            offloaded.release_gpu()
+            assert gpu.used_bytes() == before
+            assert offloaded.stats()["device_memory_bytes"] == 0
+            with pytest.raises(trash_panda.ReleasedError, match="restore_gpu"):
+                model(tokens())
+            offloaded.restore_gpu()
+            offloaded.restore_gpu()
+            assert_bit_equal(model(tokens()), expected)
+        extents = [e for e in _native.read_manifest(pack)["extents"] if e["tier"] != "base"]
+        tiers = zip(extents, TIERS["mixed"], strict=True)
+        kept = sum(extent["stored_bytes"] for extent, tier in tiers if tier == "gpu")
+        # Only what is kept on the GPU was read again.
+        assert offloaded.stats()["read_bytes_ram"] == read + 2 * kept
+        offloaded.release_gpu()
+    assert gpu.used_bytes() == before
+
+
+def test_memory_in_use_is_not_given_back(gpu: FakeGpu, pack: Path, expected: Tensor) -> None:
+    model = on_meta(tower)
+    refused = []
+
+    def release(*rest: object) -> None:
+        with pytest.raises(trash_panda.TrashPandaError, match="thread") as caught:
+            offloaded.release_gpu()
+        refused.append(caught)
+
+    def release_from_beside(*rest: object) -> None:
+        beside = threading.Thread(target=release)
+        beside.start()
+        beside.join(30)
+
+    with trash_panda.load(pack, model) as offloaded:
+        gpu.compute_on(model)
+        model.layers[2].register_forward_pre_hook(release_from_beside)
+        assert_bit_equal(model(tokens()), expected)
+    assert len(refused) == 1
+
+
+def test_to_gives_memory_back_and_takes_it(gpu: FakeGpu, pack: Path, expected: Tensor) -> None:
+    before = gpu.used_bytes()
+    model = on_meta(tower)
+    with trash_panda.load(pack, model) as offloaded:
+        gpu.compute_on(model)
+        # The fake GPU's tensors are the CPU's for torch, so no tensor tells where it goes.
+        offloaded.stream.device = torch.device("cuda", 0)
+        for _ in range(2):
+            assert_bit_equal(model(tokens()), expected)
+            assert offloaded.stream.move(torch.device("cpu"))
+            assert gpu.used_bytes() == before
+            offloaded.stream.move(torch.device("cuda", 0))
+            assert gpu.used_bytes() > before
+        with pytest.raises(trash_panda.TrashPandaError, match="moved or converted"):
+            model.to(torch.float32)
+        with pytest.raises(trash_panda.TrashPandaError, match="moved or converted"):
+            model.layers[0].to("meta")
+
+
+@pytest.mark.parametrize("mode", ["merge", "side"])
+def test_adapters_come_back_with_the_memory(
+    gpu: FakeGpu, pack: Path, expected: Tensor, mode: str
+) -> None:
+    torch.manual_seed(3)
+    adapter = {}
+    for layer in ("layers.1.up", "head"):
+        rows = 2 * WIDTH if layer != "head" else 100
+        adapter[f"{layer}.lora_A.weight"] = torch.randn(4, WIDTH)
+        adapter[f"{layer}.lora_B.weight"] = torch.randn(rows, 4)
+    model = on_meta(tower)
+    with trash_panda.load(pack, model) as offloaded:
+        gpu.compute_on(model)
+        offloaded.add_lora(adapter, mode=mode)
+        adapted = model(tokens())
+        assert not torch.equal(adapted, expected)
+        offloaded.release_gpu()
+        offloaded.restore_gpu()
+        assert_bit_equal(model(tokens()), adapted)
+        offloaded.remove_lora()
+        assert_bit_equal(model(tokens()), expected)
+
+
+def test_an_interrupted_forward_leaves_the_gpu_in_order(
+    gpu: FakeGpu, pack: Path, expected: Tensor
+) -> None:
+    def interrupt(*rest: object) -> None:
+        raise KeyboardInterrupt
+
+    model = on_meta(tower)
+    with trash_panda.load(pack, model):
+        gpu.compute_on(model)
+        for at in (0, 3):
+            handle = model.layers[at].register_forward_pre_hook(interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                model(tokens())
+            handle.remove()
+            assert_bit_equal(model(tokens()), expected)
+
+
+def test_stages_follow_one_another(gpu: FakeGpu, checkpoint: Path, expected: Tensor) -> None:
+    before = gpu.used_bytes()
+    stages = [
+        Stage(name, tower, checkpoint, forwards=2, lookahead=1) for name in ("first", "second")
+    ]
+    with Pipeline(stages, max_ram=1_000_000) as pipeline:
+        for name in ("first", "second"):
+            with pipeline.run(name) as model:
+                gpu.compute_on(model)
+                for _ in range(2):
+                    assert_bit_equal(model(tokens()), expected)
+        assert pipeline.report().peak_bytes <= 1_000_000
+    gc.collect()
+    assert gpu.used_bytes() == before
+
+
+def test_other_devices_are_refused_by_name() -> None:
+    with pytest.raises(trash_panda.UnsupportedFormatError, match="mps"):
+        _gpu.choose_place("mps")
+    if not torch.cuda.is_available():
+        with pytest.raises(trash_panda.TrashPandaError, match=r"cuda.*finds no NVIDIA GPU.*cpu"):
+            _gpu.choose_place("cuda")
+        assert _gpu.choose_place(None).device.type == "cpu"
+
+
+def test_a_gpu_that_can_t_be_opened_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(ordinal: int) -> None:
+        raise trash_panda.TrashPandaError(f"GPU {ordinal} is busy")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(_gpu, "_open_gpu", refuse)
+    with caplog.at_level("WARNING", logger="trash_panda"):
+        assert _gpu.choose_place(None) == (torch.device("cpu"), None)
+    assert "computing on the CPU: GPU 1 is busy" in caplog.text
+    with pytest.raises(trash_panda.TrashPandaError, match="GPU 1 is busy"):
+        _gpu.choose_place("cuda")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no NVIDIA GPU")
+@pytest.mark.parametrize("tiers", TIERS)
+def test_equals_resident_on_a_real_gpu(pack: Path, tiers: str, tmp_path: Path) -> None:
+    expected = resident().cuda()(tokens().cuda())
+    model = on_meta(tower)
+    plan = plan_of(pack, TIERS[tiers], tmp_path)
+    with trash_panda.load(pack, model, plan=plan, device="cuda") as offloaded:
+        for _ in range(3):
+            assert_bit_equal(model(tokens().cuda()).cpu(), expected.cpu())
+        model.to("cpu")
+        assert offloaded.stats()["device_memory_bytes"] == 0
+        model.to("cuda")
+        assert_bit_equal(model(tokens().cuda()).cpu(), expected.cpu())
