@@ -77,6 +77,11 @@ class Device {
                                                               std::span<std::byte> compute,
                                                               StreamHandle stream) = 0;
 
+  /// Whether all codes that were decoded until now were sound.
+  ///
+  /// @retval kCorrupt  One was not; place() says the same from then on.
+  [[nodiscard]] virtual Result<void> check_decoded() const = 0;
+
   /// Registers exactly this range of host memory. Through pins() only, which keeps the books.
   virtual Result<void> pin(std::span<std::byte> memory) = 0;
   virtual Result<void> unpin(std::span<std::byte> memory) = 0;

@@ -166,6 +166,15 @@ Result<void> DeviceBlocks::follow(Place place, StreamHandle from, StreamHandle t
   return places_[place].was_used ? device_->wait(to, places_[place].used) : Result<void>();
 }
 
+Result<void> DeviceBlocks::wait_for_uses() {
+  for (const Memory& memory : places_) {
+    if (memory.was_used) {
+      TP_RETURN_IF_ERROR(device_->synchronize(memory.used));
+    }
+  }
+  return {};
+}
+
 Result<void> DeviceBlocks::poll() {
   while (!copies_.empty()) {
     TP_ASSIGN_OR_RETURN(const bool is_done, device_->has_passed(copies_.front().done));

@@ -85,6 +85,9 @@ class DeviceBlocks {
   /// beside the first.
   Result<void> follow(Place place, StreamHandle from, StreamHandle to);
 
+  /// Waits, on the CPU, for all that ended uses have queued.
+  Result<void> wait_for_uses();
+
   /// Lets go of the sources of copies that are done.
   Result<void> poll();
   /// The event of the copy that will be done next, if any is under way.

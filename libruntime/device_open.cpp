@@ -236,6 +236,15 @@ void StreamCore::forget_device() {
   base_reserve_ = DeviceMemory();
 }
 
+Result<void> StreamCore::check_decoded() {
+  const std::lock_guard lock(mutex_);
+  if (!on_device_) {
+    return {};
+  }
+  TP_RETURN_IF_ERROR(on_device_->wait_for_uses());
+  return device_->check_decoded();
+}
+
 Result<void> StreamCore::release_device() {
   if (device_->is_host()) {
     return {};

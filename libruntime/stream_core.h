@@ -67,6 +67,7 @@ class StreamCore {
   void release(std::size_t block_index, StreamHandle stream);
   Result<void> preload(std::size_t block_index);
   std::uint64_t drop(std::size_t block_index);
+  Result<void> check_decoded();
   Result<void> release_device();
   Result<void> restore_device();
   /// Ends all reading; what is held stays valid.

@@ -100,6 +100,10 @@ std::uint64_t Streamer::drop(std::size_t block_index) {
   return core_->drop(block_index);
 }
 
+Result<void> Streamer::check_decoded() {
+  return core_->check_decoded();
+}
+
 Result<void> Streamer::release_device() {
   return core_->release_device();
 }

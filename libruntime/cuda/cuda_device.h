@@ -34,6 +34,7 @@ class CudaDevice final : public runtime::Device {
   [[nodiscard]] Result<bool> has_passed(const DeviceEvent& event) override;
   Result<void> synchronize(const DeviceEvent& event) override;
   Result<void> synchronize(StreamHandle stream) override;
+  [[nodiscard]] Result<void> check_decoded() const override { return expansion_->check_decoded(); }
   [[nodiscard]] Result<std::vector<TensorView>> place(const TensorLayout& layout,
                                                       std::span<std::byte> stored,
                                                       std::span<std::byte> compute,

@@ -110,17 +110,21 @@ Expansion::~Expansion() {
   }
 }
 
+Result<void> Expansion::check_decoded() const {
+  if (std::atomic_ref(*damaged_).load(std::memory_order_relaxed) == 0) {
+    return {};
+  }
+  return std::unexpected(Error(ErrorCode::kCorrupt,
+                               "a tensor's code was found damaged while it was decoded on the GPU")
+                             .with_reason("exponent_chunk")
+                             .with_hint("find it with: trash-panda verify"));
+}
+
 Result<std::vector<TensorView>> Expansion::place(const TensorLayout& layout,
                                                  std::span<std::byte> stored,
                                                  std::span<std::byte> compute,
                                                  Stream stream) const {
-  if (std::atomic_ref(*damaged_).load(std::memory_order_relaxed) != 0) {
-    return std::unexpected(Error(ErrorCode::kCorrupt,
-                                 "a tensor's code was found damaged while it "
-                                 "was decoded on the GPU")
-                               .with_reason("exponent_chunk")
-                               .with_hint("find it with: trash-panda verify"));
-  }
+  TP_RETURN_IF_ERROR(check_decoded());
   std::vector<TensorView> views;
   views.reserve(layout.steps.size());
   for (const TensorStep& step : layout.steps) {

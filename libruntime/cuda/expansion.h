@@ -20,7 +20,7 @@ namespace trash_panda::runtime::cuda {
 /// The kernels that make tensors of stored weights, loaded into a context.
 ///
 /// A code that turns out to be damaged while it is decoded is only known once the kernel has run:
-/// every place() after that fails.
+/// every place() and check_decoded() after that fails.
 class Expansion {
  public:
   /// @retval kDevice  This program was built without kernels, or the driver does not take them.
@@ -30,6 +30,8 @@ class Expansion {
   Expansion& operator=(const Expansion&) = delete;
   ~Expansion();
 
+  /// @see Device::check_decoded()
+  [[nodiscard]] Result<void> check_decoded() const;
   /// @see Device::place()
   Result<std::vector<TensorView>> place(const TensorLayout& layout, std::span<std::byte> stored,
                                         std::span<std::byte> compute, Stream stream) const;

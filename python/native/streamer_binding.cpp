@@ -129,11 +129,14 @@ class SharedStreamer {
     return streamer_->drop(block_index);
   }
 
+  void check_decoded() {
+    on_device([this] { return streamer_->check_decoded(); });
+  }
   void release_device() {
-    change_device([this] { return streamer_->release_device(); });
+    on_device([this] { return streamer_->release_device(); });
   }
   void restore_device() {
-    change_device([this] { return streamer_->restore_device(); });
+    on_device([this] { return streamer_->restore_device(); });
   }
 
   [[nodiscard]] const std::vector<TensorView>& base() const { return streamer_->base(); }
@@ -147,7 +150,7 @@ class SharedStreamer {
   }
 
  private:
-  void change_device(const std::function<Result<void>()>& change) {
+  void on_device(const std::function<Result<void>()>& change) {
     auto done = [&]() -> Result<void> {
       if (forked()) {
         return std::unexpected(fork_error());
@@ -370,6 +373,7 @@ void bind_streamer(nb::module_& module) {
           nb::arg("block_index"), nb::arg("stream") = 0)
       .def("preload", &SharedStreamer::preload, nb::arg("block_index"))
       .def("drop", &SharedStreamer::drop, nb::arg("block_index"))
+      .def("check_decoded", &SharedStreamer::check_decoded)
       .def("release_device", &SharedStreamer::release_device)
       .def("restore_device", &SharedStreamer::restore_device)
       .def("stats", [](SharedStreamer& self) { return stats_dict(self.stats()); });

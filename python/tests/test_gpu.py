@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import json
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import exponent_code
 import trash_panda
 from conftest import PackFactory, run_cli, write_tiers
 from fake_gpu import FakeGpu, fake_gpu
@@ -59,6 +62,20 @@ def plan_of(pack: Path, tiers: Sequence[str], folder: Path) -> Path:
     return write_tiers(pack / "plan.toml", tiers, folder / "tiers.toml")
 
 
+def damage_code(pack: Path, name: str) -> None:
+    """Gives the first tile of a tensor's code more escapes than it says."""
+    manifest = json.loads((pack / "manifest.json").read_text())
+    extent, tensor = next(
+        (e, t) for e in manifest["extents"] for t in e["tensors"] if t["name"] == name
+    )
+    elements = min(math.prod(tensor["shape"]), exponent_code.CHUNK_ELEMENTS)
+    rests = exponent_code.up(32 + 4 * -(-elements // exponent_code.TILE_ELEMENTS), 64)
+    codes = rests + exponent_code.up(elements, 64)
+    with (pack / manifest["shards"][extent["shard"]]["name"]).open("r+b") as shard:
+        shard.seek(extent["offset_bytes"] + tensor["stored_offset_bytes"] + codes)
+        shard.write(b"\xff" * 16)
+
+
 @pytest.mark.parametrize("tiers", TIERS)
 def test_equals_resident(
     gpu: FakeGpu, pack: Path, expected: Tensor, tiers: str, tmp_path: Path
@@ -78,16 +95,55 @@ def test_equals_resident(
     assert gpu.used_bytes() == before
 
 
-def test_coded_packs_equal_resident(
-    gpu: FakeGpu, checkpoint: Path, expected: Tensor, tmp_path: Path
-) -> None:
+class Wide(nn.Module):
+    """Weights that are large enough to be coded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(512, 512, bias=False) for _ in range(3))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        for layer in self.layers:
+            hidden = torch.tanh(layer(hidden))
+        return hidden
+
+
+@pytest.fixture
+def coded_pack(shared_packs: PackFactory, tmp_path: Path) -> Path:
+    checkpoint = shared_packs.checkpoint(build(Wide).to(torch.bfloat16).state_dict())
     pack = tmp_path / "model.panda"
     run_cli("repack", checkpoint, "-o", pack, "--compress", "exponent")
-    model = on_meta(tower)
-    with trash_panda.load(pack, model, plan=plan_of(pack, TIERS["mixed"], tmp_path)):
+    extents = json.loads((pack / "manifest.json").read_text())["extents"]
+    assert [e["codec"] for e in extents if e["tier"] != "base"] == ["exponent"] * 3
+    return pack
+
+
+def hidden() -> Tensor:
+    return torch.linspace(-1, 1, 512).to(torch.bfloat16)
+
+
+def test_coded_packs_equal_resident(gpu: FakeGpu, coded_pack: Path, tmp_path: Path) -> None:
+    expected = build(Wide).to(torch.bfloat16)(hidden())
+    model = on_meta(Wide)
+    with trash_panda.load(
+        coded_pack, model, plan=plan_of(coded_pack, ["gpu", "disk", "ram"], tmp_path)
+    ):
         gpu.compute_on(model)
         for _ in range(2):
-            assert_bit_equal(model(tokens()), expected)
+            assert_bit_equal(model(hidden()), expected)
+
+
+def test_damage_in_the_last_block_is_told_at_the_end(gpu: FakeGpu, coded_pack: Path) -> None:
+    damage_code(coded_pack, "layers.2.weight")
+    model = on_meta(Wide)
+    offloaded = trash_panda.load(coded_pack, model)
+    gpu.compute_on(model)
+    model(hidden())
+    with pytest.raises(trash_panda.CheckpointError, match="damaged"):
+        offloaded.close()
+    assert offloaded.closed
+    with pytest.raises(trash_panda.ReleasedError):
+        model(hidden())
 
 
 def test_every_block_is_asked_for_on_the_stream_of_torch(gpu: FakeGpu, pack: Path) -> None:

@@ -177,5 +177,22 @@ TEST_F(StreamerOnDeviceCoded, CodesThatAreDamagedInsideEndTheRun) {
   EXPECT_THAT(lease.error().hint(), HasSubstr("verify"));
 }
 
+TEST_F(StreamerOnDeviceCoded, DamageInsideWhatWasAcquiredLastIsToldWhenAsked) {
+  constexpr std::uint64_t kCodes = 192 + 65'536;
+  flip_byte("layers.1.w", kCodes + 5);
+  fake().reset({.delays = fake_cuda::Delays::kRandom, .seed = 5});
+  const std::shared_ptr<Device> device = open_gpu();
+  GpuUser user;
+  const StreamHandle stream = user.make_stream();
+  Streamer streamer =
+      must(Streamer::open(sample_.target(), coded_options(device, std::vector(3, Tier::kDisk))));
+  must(streamer.acquire(0, stream));
+  must(streamer.check_decoded());
+  must(streamer.acquire(1, stream));
+  const Result<void> checked = streamer.check_decoded();
+  ASSERT_FALSE(checked);
+  EXPECT_EQ(checked.error().code(), ErrorCode::kCorrupt);
+}
+
 }  // namespace
 }  // namespace trash_panda::runtime

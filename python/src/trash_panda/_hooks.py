@@ -111,17 +111,23 @@ class BlockStream:
             self.not_read_yet.pop(index, None)
 
     def close(self) -> None:
-        """Puts everything back and lets the streamer go; the hooks stay, to say so."""
+        """Puts everything back and lets the streamer go; the hooks stay, to say so.
+
+        Raises what a GPU has found damaged, after that.
+        """
         if self._streamer is None:
             return
         with self.paused():
-            if not self._streamer.forked:
+            streamer = self._streamer
+            if not streamer.forked:
                 self.stats()
             for block in self.blocks:
                 block.forget()
                 release(block.placeholders)
             self._streamer = None
             self._merge_memory = MergeMemory(self.device)
+            if self.gpu is not None and not streamer.forked:
+                streamer.check_decoded()
 
     def move(self, device: torch.device) -> bool:
         """What to() of the model does: "cpu" gives its memory of the GPU back, that GPU takes it.

@@ -178,6 +178,9 @@ class Streamer:
     def drop(self, block_index: int) -> int:
         """Gives back a block's memory, with a memory_group; returns the bytes."""
 
+    def check_decoded(self) -> None:
+        """Waits for a GPU; CheckpointError: a code that it decoded was damaged."""
+
     def release_device(self) -> None:
         """Gives back the memory of the GPU; arrays of base() and of leases end with it."""
 

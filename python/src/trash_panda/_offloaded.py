@@ -175,15 +175,19 @@ class Offloaded:
     def close(self) -> None:
         """Releases the memory of all weights. Calling the model then raises ReleasedError.
 
-        Raises TrashPandaError while another thread is in the model's forward. A second call does
-        nothing. The model can be loaded again.
+        Raises TrashPandaError while another thread is in the model's forward; and, once all is
+        released, CheckpointError if a GPU found damaged code in what it decoded last. A second call
+        does nothing. The model can be loaded again.
         """
         if self._stream.closed:
             return
-        with self._stream.paused():
-            self._loras.clear()
-            self._stream.close()
-        self._put_placeholders()
+        try:
+            with self._stream.paused():
+                self._loras.clear()
+                self._stream.close()
+        finally:
+            if self._stream.closed:
+                self._put_placeholders()
 
     def _put_placeholders(self) -> None:
         """Where tensors outside of blocks were."""

@@ -206,8 +206,8 @@ class Streamer {
   /// @retval kMismatch  Its checksum differs (VerifyMode::kFull); the message names extent, shard.
   /// @retval kCorrupt   The shard has become shorter, reason "truncated"; or a tensor's code is
   ///                    damaged. On a GPU, damage inside a code is known once the block has been
-  ///                    decoded: every acquire() on that device from then on says so. Damage in the
-  ///                    last block that is ever acquired is not told; verify_pack() finds it.
+  ///                    decoded: every acquire() on that device from then on says so, and
+  ///                    check_decoded() does of what was acquired last.
   /// @retval kFailed    A read failed.
   /// @retval kUsage     More leases are held at once than there are slots, no such block, or its
   ///                    memory of the GPU was given back.
@@ -228,6 +228,12 @@ class Streamer {
   ///
   /// @return Bytes given back; 0 where there was nothing to give.
   std::uint64_t drop(std::size_t block_index);
+  /// Waits until a GPU has done what the leases that ended were used for, and tells whether a code
+  /// that it decoded was damaged. On the CPU acquire() has said so.
+  ///
+  /// @retval kCorrupt  Results since are wrong; verify_pack() finds the tensor.
+  /// @retval kDevice   The GPU's driver reports an error.
+  Result<void> check_decoded();
   /// Gives back what is taken of a GPU, weights and all; what waits in host memory stays. Until
   /// restore_device() nothing can be acquired, and base() is empty. On the CPU nothing happens.
   ///
