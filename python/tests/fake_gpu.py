@@ -26,8 +26,11 @@ _CPU_OF_DLPACK, _CUDA_OF_DLPACK = 1, 2
 
 
 def library() -> Path | None:
-    """The fake driver, where the C++ tests are built."""
-    build = Path(os.environ.get("TP_BUILD") or Path(__file__).parents[2] / "build")
+    """The fake driver, where the C++ tests are built or were moved to."""
+    moved = os.environ.get("TP_FAKE_CUDA")
+    if moved:
+        return Path(moved)
+    build = Path(__file__).parents[2] / "build"
     found = sorted(build.glob("*/tests/fake_cuda/libcuda.so.1"), key=lambda f: f.stat().st_mtime)
     return found[-1] if found else None
 
