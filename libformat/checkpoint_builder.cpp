@@ -113,6 +113,7 @@ Result<FileContents> CheckpointBuilder::read_safetensors(const File& file,
   return FileContents{.tensors = std::move(header.tensors),
                       .names = std::move(header.names),
                       .metadata = std::move(header.metadata),
+                      .has_metadata = header.has_metadata,
                       .data_offset_bytes = end_bytes,
                       .notes = {}};
 }
@@ -138,6 +139,7 @@ Result<void> CheckpointBuilder::add_file(const fs::path& path, std::string_view 
                                 .size_bytes = file.size_bytes(),
                                 .data_offset_bytes = contents->data_offset_bytes,
                                 .metadata = std::move(contents->metadata),
+                                .has_metadata = contents->has_metadata,
                                 .kind = contents->kind});
   checkpoint_.open_files_.push_back(std::move(file));
   return {};
@@ -234,6 +236,8 @@ Result<void> CheckpointBuilder::add_index(const fs::path& index_path) {
     }
     TP_RETURN_IF_ERROR(keep_listed(index));
     compare_total(index);
+    checkpoint_.index_ =
+        CheckpointIndex{.name = index_path.filename().string(), .members = index.other_members()};
     return {};
   };
   Result<void> added = add();

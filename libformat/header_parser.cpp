@@ -186,11 +186,19 @@ Result<EntryFields> read_entry(JsonValue& value) {
   return entry;
 }
 
-Result<void> read_metadata(JsonValue& value, std::map<std::string, std::string>& metadata) {
+struct StatedHeader {
+  std::vector<StatedTensor> tensors;
+  std::optional<std::map<std::string, std::string>> metadata;
+  bool names_metadata = false;  ///< `__metadata__` is a key, perhaps of null.
+};
+
+Result<void> read_metadata(JsonValue& value,
+                           std::optional<std::map<std::string, std::string>>& metadata) {
   TP_ASSIGN_OR_RETURN(const JsonType type, json_type_of(value));
   if (type == JsonType::null) {
     return read_json_null(value);
   }
+  metadata.emplace();
   if (type != JsonType::object) {
     return std::unexpected(
         wrong_type(kHeaderMetadataKey, type, "an object that maps strings to strings", "metadata"));
@@ -214,7 +222,7 @@ Result<void> read_metadata(JsonValue& value, std::map<std::string, std::string>&
     }
     std::string name(key);
     TP_ASSIGN_OR_RETURN(const std::string_view text, read_json_string(field.value()));
-    const auto [place, is_new] = metadata.try_emplace(std::move(name), text);
+    const auto [place, is_new] = metadata->try_emplace(std::move(name), text);
     if (!is_new) {
       return std::unexpected(broken_header(
           "duplicate",
@@ -237,16 +245,10 @@ Result<void> check_names_differ(const std::vector<StatedTensor>& tensors) {
   return {};
 }
 
-struct StatedHeader {
-  std::vector<StatedTensor> tensors;
-  std::map<std::string, std::string> metadata;
-  bool has_metadata = false;
-};
-
 Result<void> read_header_field(StatedHeader& header, JsonField& field) {
   TP_ASSIGN_OR_RETURN(const std::string_view key, read_json_key(field));
   if (key == kHeaderMetadataKey) {
-    if (std::exchange(header.has_metadata, true)) {
+    if (std::exchange(header.names_metadata, true)) {
       return std::unexpected(
           broken_header("duplicate", fmt::format("{} is twice in the header", kHeaderMetadataKey)));
     }
@@ -315,7 +317,9 @@ Result<SafetensorsHeader> parse_padded_header(JsonParser& parser, std::string_vi
     return std::unexpected(std::move(header).error().with_context("broken safetensors header"));
   }
   TP_RETURN_IF_ERROR(check_names_differ(header->tensors));
-  SafetensorsHeader result{.tensors = {}, .names = {}, .metadata = std::move(header->metadata)};
+  SafetensorsHeader result{.tensors = {}, .names = {}, .metadata = {}};
+  result.has_metadata = header->metadata.has_value();
+  result.metadata = std::move(header->metadata).value_or(decltype(result.metadata)());
   TP_ASSIGN_OR_RETURN(result.tensors, lay_out_tensors(std::move(header->tensors), result.names,
                                                       data_offset_bytes, file_size_bytes));
   return result;

@@ -166,14 +166,23 @@ Result<void> read_index_metadata(std::optional<double>& total_size, JsonValue& v
   });
 }
 
+/// A member of the index, and where its key begins.
+struct IndexMember {
+  const char* begin;
+  bool is_map;
+};
+
 struct StatedIndex {
   WeightMap map;
   std::optional<double> total_size;
   bool has_map = false;
+  std::vector<IndexMember> members;
 };
 
 Result<void> read_index_field(StatedIndex& index, JsonField& field) {
+  const char* const begin = field.key().raw() - 1;
   TP_ASSIGN_OR_RETURN(const std::string_view key, read_json_key(field));
+  index.members.push_back({.begin = begin, .is_map = key == "weight_map"});
   if (key == "weight_map") {
     if (std::exchange(index.has_map, true)) {
       return std::unexpected(broken_index("index_duplicate", "weight_map is twice in the index"));
@@ -212,6 +221,36 @@ Result<StatedIndex> read_index_json(JsonParser& parser, std::string_view text, I
   return index;
 }
 
+/// Takes what ends `text`, and white space around it, off.
+std::string_view without_end(std::string_view text, char end) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  text = text.substr(0, text.find_last_not_of(kSpace) + 1);
+  TP_ASSERT(text.ends_with(end));
+  text.remove_suffix(1);
+  return text.substr(0, text.find_last_not_of(kSpace) + 1);
+}
+
+/// The members that are not the map, as an object. The text is known to be JSON.
+std::string join_other_members(std::string_view text, const std::vector<IndexMember>& members) {
+  std::string object = "{";
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (members[i].is_map) {
+      continue;
+    }
+    const bool is_last = i + 1 == members.size();
+    const char* const end = is_last ? text.data() + text.size() : members[i + 1].begin;
+    object += object.size() == 1 ? "" : ",";
+    object += without_end(std::string_view(members[i].begin, end), is_last ? '}' : ',');
+  }
+  object += '}';
+  std::string small(object.size() + kJsonPaddingBytes, '\0');
+  std::size_t small_bytes = 0;
+  const auto code = simdjson::minify(object.data(), object.size(), small.data(), small_bytes);
+  TP_ASSERT(code == simdjson::SUCCESS);
+  small.resize(small_bytes);
+  return small;
+}
+
 /// To the user the index is what is broken_index; that it is its JSON is in the message.
 Error as_index_error(Error error, std::string_view text) {
   if (error.reason() != "json" && error.reason() != "schema" && error.reason() != "index") {
@@ -243,6 +282,7 @@ Result<IndexFile> IndexFile::parse(AlignedBuffer buffer, std::uint64_t text_byte
   }
   index.entries_ = std::move(stated->map.entries);
   index.total_size_ = stated->total_size;
+  index.other_members_ = join_other_members(text, stated->members);
   const std::less<const char*> before;
   for (IndexEntry& entry : index.entries_) {
     const char* name = entry.tensor.data();

@@ -48,6 +48,8 @@ class IndexFile {
   [[nodiscard]] const std::vector<std::string>& shards() const { return shards_; }
   /// metadata.total_size, where there is one.
   [[nodiscard]] std::optional<double> total_size() const { return total_size_; }
+  /// A JSON object of all members but the weight_map, as they are written, without white space.
+  [[nodiscard]] const std::string& other_members() const { return other_members_; }
   /// Index into entries(), or nothing.
   [[nodiscard]] std::optional<std::size_t> find(std::string_view tensor) const;
   /// What find() looks into, for who goes on with the same names; find() finds no more.
@@ -59,6 +61,7 @@ class IndexFile {
   std::vector<IndexEntry> entries_;
   std::vector<std::string> shards_;
   std::optional<double> total_size_;
+  std::string other_members_;
   NameIndex names_;  ///< Of entries_.
 };
 

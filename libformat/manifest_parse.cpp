@@ -10,6 +10,7 @@
 #include "trash_panda/format/checksum.h"
 #include "trash_panda/format/manifest.h"
 
+#include "foreign_json.h"
 #include "json_object.h"
 #include "manifest_check.h"
 #include "manifest_extent.h"
@@ -267,6 +268,20 @@ Result<SourceFile> parse_source_file(const element& json, const JsonPlace& place
   return file;
 }
 
+Result<CheckpointIndex> parse_source_index(const ManifestObject& root) {
+  TP_ASSIGN_OR_RETURN(const element json, root.element("source_index"));
+  const JsonPlace place{.parent = &root.place(), .key = "source_index"};
+  TP_ASSIGN_OR_RETURN(const ManifestObject object, ManifestObject::open(json, place));
+  TP_ASSIGN_OR_RETURN(const std::string_view name, object.text("name"));
+  TP_ASSIGN_OR_RETURN(const std::string_view members, object.text("members"));
+  const nlohmann::json parsed = parse_foreign_json(members);
+  if (!parsed.is_object() || parsed.contains("weight_map")) {
+    return std::unexpected(
+        object.error("members", "is not the text of a JSON object without a weight_map"));
+  }
+  return CheckpointIndex{.name = std::string(name), .members = std::string(members)};
+}
+
 /// What must be known before anything else of the document can be judged.
 Result<void> check_version(const ManifestObject& root) {
   TP_ASSIGN_OR_RETURN(const std::string_view format, root.text("format"));
@@ -317,12 +332,16 @@ Result<void> parse_head(const ManifestObject& root, Manifest& manifest) {
   TP_ASSIGN_OR_RETURN(manifest.source_path, root.text("source_path"));
   TP_ASSIGN_OR_RETURN(manifest.source_fingerprint, root.text("source_fingerprint"));
   TP_ASSIGN_OR_RETURN(manifest.plan_checksum, root.checksum("plan_xxh3_128"));
-  return for_each(root, "source_files",
-                  [&](const element& item, const JsonPlace& place) -> Result<void> {
-                    TP_ASSIGN_OR_RETURN(SourceFile file, parse_source_file(item, place));
-                    manifest.source_files.push_back(std::move(file));
-                    return {};
-                  });
+  TP_RETURN_IF_ERROR(for_each(
+      root, "source_files", [&](const element& item, const JsonPlace& place) -> Result<void> {
+        TP_ASSIGN_OR_RETURN(SourceFile file, parse_source_file(item, place));
+        manifest.source_files.push_back(std::move(file));
+        return {};
+      }));
+  if (root.has("source_index")) {
+    TP_ASSIGN_OR_RETURN(manifest.source_index, parse_source_index(root));
+  }
+  return {};
 }
 
 /// What unpacking needs beside the tensors; packs of one plain file have none of it.

@@ -136,8 +136,8 @@ std::string write_shard(const PackedShard& shard) {
 
 std::string write_source_file(const SourceFile& file) {
   Json json = {{"name", file.name}, {"size_bytes", file.size_bytes}};
-  if (!file.metadata.empty()) {
-    json["metadata"] = file.metadata;
+  if (file.metadata) {
+    json["metadata"] = *file.metadata;
   }
   return dump(json);
 }
@@ -163,6 +163,10 @@ std::string write_manifest(const Manifest& manifest) {
   add("source_path", dump(manifest.source_path));
   add("source_fingerprint", dump(manifest.source_fingerprint));
   add("source_files", lines(manifest.source_files, "  ", write_source_file));
+  if (manifest.source_index) {
+    add("source_index",
+        dump({{"name", manifest.source_index->name}, {"members", manifest.source_index->members}}));
+  }
   add("plan_xxh3_128", dump(manifest.plan_checksum));
   add("shards", lines(manifest.shards, "  ", write_shard));
   add("extents", lines(manifest.extents, "  ", write_extent));

@@ -296,6 +296,7 @@ Manifest manifest_head(const Checkpoint& checkpoint, const PackLayout& layout,
                     .source_path = checkpoint.path().string(),
                     .source_fingerprint = checkpoint.fingerprint(),
                     .source_files = {},
+                    .source_index = checkpoint.index(),
                     .page_bytes = options.page_bytes,
                     .shards = {},
                     .extents = {},
@@ -305,7 +306,9 @@ Manifest manifest_head(const Checkpoint& checkpoint, const PackLayout& layout,
                     .plan_checksum = {}};
   for (const CheckpointFile& file : checkpoint.files()) {
     manifest.source_files.push_back(
-        {.name = file.name, .size_bytes = file.size_bytes, .metadata = file.metadata});
+        {.name = file.name,
+         .size_bytes = file.size_bytes,
+         .metadata = file.has_metadata ? std::optional(file.metadata) : std::nullopt});
   }
   return manifest;
 }

@@ -20,10 +20,8 @@ namespace trash_panda::format {
 
 namespace {
 
-constexpr std::string_view kIndexName = "model.safetensors.index.json";
-
 bool is_unpacked_name(std::string_view name) {
-  return name == kIndexName || name.ends_with(".safetensors");
+  return is_unpacked_index_name(name) || name.ends_with(".safetensors");
 }
 
 /// The F16 that was widened to an F32 with these bits.
@@ -157,9 +155,9 @@ Result<UnpackLayout> unpack_pack(FileSystem& file_system, const std::filesystem:
     for (const UnpackedFile& file : layout.files) {
       TP_RETURN_IF_ERROR(unpacker.write_file(staging.path(), file));
     }
-    if (layout.files.size() > 1) {
-      TP_RETURN_IF_ERROR(write_staged_text(file_system, staging.path() / kIndexName,
-                                           make_unpacked_index(layout.files)));
+    if (layout.index) {
+      TP_RETURN_IF_ERROR(write_staged_text(file_system, staging.path() / layout.index->name,
+                                           make_unpacked_index(layout)));
     }
     TP_RETURN_IF_ERROR(file_system.sync_directory(staging.path()));
     return staging.commit();

@@ -95,6 +95,19 @@ std::vector<std::string> source_names(const PackedExtent& extent) {
   return names;
 }
 
+std::size_t scale_index(const PackedExtent& extent, std::size_t weight_index) {
+  const std::vector<PackedTensor>& tensors = extent.tensors;
+  const std::string name = tensors[weight_index].name + "_scale";
+  // Writers put it right behind its weight.
+  const auto behind = tensors.begin() + static_cast<std::ptrdiff_t>(weight_index);
+  auto found = std::ranges::find(behind, tensors.end(), name, &PackedTensor::name);
+  if (found == tensors.end()) {
+    found = std::ranges::find(tensors.begin(), behind, name, &PackedTensor::name);
+    TP_ASSERT(found != behind);
+  }
+  return static_cast<std::size_t>(found - tensors.begin());
+}
+
 std::uint64_t source_size_bytes(const PackedTensor& tensor) {
   return is_widened(tensor)     ? tensor.size_bytes / 2
          : tensor.is_narrowed() ? tensor.size_bytes * 2

@@ -5,9 +5,11 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "trash_panda/format/pack_unpack.h"
 
+#include "foreign_json.h"
 #include "source_tensors.h"
 #include "tensor_size.h"
 #include "unpacked_header.h"
@@ -17,6 +19,8 @@ namespace trash_panda::format {
 namespace {
 
 constexpr std::string_view kFileSuffix = ".safetensors";
+constexpr std::string_view kIndexName = "model.safetensors.index.json";
+constexpr std::string_view kIndexSuffix = ".safetensors.index.";
 
 /// Collects the tensors of each file of the source.
 class SourceFiles {
@@ -70,10 +74,8 @@ class SourceFiles {
     add(alias, e, t, file_index);
     const std::vector<PackedTensor>& tensors = manifest_.extents[e].tensors;
     if (tensors[t].scale) {
-      const auto scale =
-          std::ranges::find(tensors, tensors[t].name + "_scale", &PackedTensor::name);
       layout_.normalized.push_back(alias + "_scale");
-      add(alias + "_scale", e, static_cast<std::size_t>(scale - tensors.begin()), file_index);
+      add(alias + "_scale", e, scale_index(manifest_.extents[e], t), file_index);
     }
   }
 
@@ -116,10 +118,15 @@ void sort_tensors(UnpackedFile& file) {
 /// Fills files one after the other, in the order of the model.
 std::vector<UnpackedFile> shard(std::vector<UnpackedFile> sources, std::uint64_t file_bytes_max) {
   std::vector<UnpackedTensor> tensors;
-  std::map<std::string, std::string> metadata;
+  std::optional<std::map<std::string, std::string>> metadata;
   for (UnpackedFile& source : sources) {
     std::ranges::move(source.tensors, std::back_inserter(tensors));
-    metadata.insert(source.metadata.begin(), source.metadata.end());
+    if (source.metadata && !metadata) {
+      metadata.emplace();
+    }
+    if (source.metadata) {
+      metadata->insert(source.metadata->begin(), source.metadata->end());
+    }
   }
   std::ranges::stable_sort(tensors, {}, [](const UnpackedTensor& tensor) {
     return std::pair(tensor.extent_index, tensor.tensor_index);
@@ -146,8 +153,43 @@ bool is_plain_safetensors_name(const std::string& name) {
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
 }
 
+/// "model" of "model.safetensors.index.json", which shards are named after.
+std::string_view stem_of_index(std::string_view name) {
+  const std::size_t end = name.find(kIndexSuffix);
+  return end == std::string_view::npos || end == 0 ? "model" : name.substr(0, end);
+}
+
+std::string index_name(const Manifest& manifest) {
+  return manifest.source_index && is_unpacked_index_name(manifest.source_index->name)
+             ? manifest.source_index->name
+             : std::string(kIndexName);
+}
+
+/// The text of an index without its map. Sizes are the source's own where nothing was changed.
+std::string index_members(const Manifest& manifest, const UnpackLayout& layout) {
+  using Json = nlohmann::ordered_json;
+  std::uint64_t total_bytes = 0;
+  for (const UnpackedFile& file : layout.files) {
+    for (const UnpackedTensor& tensor : file.tensors) {
+      total_bytes += tensor.size_bytes;
+    }
+  }
+  if (!manifest.source_index) {
+    return Json{{"metadata", {{"total_size", total_bytes}}}}.dump();
+  }
+  auto members = parse_foreign_json<Json>(manifest.source_index->members);
+  TP_ASSERT(members.is_object());
+  const auto metadata = members.find("metadata");
+  const bool is_changed = !layout.normalized.empty() || !manifest.left_out.empty();
+  if (!is_changed || metadata == members.end() || !metadata->contains("total_size")) {
+    return manifest.source_index->members;
+  }
+  (*metadata)["total_size"] = total_bytes;
+  return members.dump();
+}
+
 /// Names that everybody looks for, unless all files have usable ones of their own.
-void name_files(std::vector<UnpackedFile>& files) {
+void name_files(std::vector<UnpackedFile>& files, std::string_view stem) {
   const auto are_distinct = [&] {
     std::vector<std::string> names;
     for (const UnpackedFile& file : files) {
@@ -163,8 +205,8 @@ void name_files(std::vector<UnpackedFile>& files) {
   }
   for (std::size_t i = 0; i < files.size(); ++i) {
     files[i].name = files.size() == 1
-                        ? "model.safetensors"
-                        : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
+                        ? fmt::format("{}.safetensors", stem)
+                        : fmt::format("{}-{:05}-of-{:05}.safetensors", stem, i + 1, files.size());
   }
 }
 
@@ -175,10 +217,12 @@ UnpackLayout lay_out_unpacked(const Manifest& manifest,
   UnpackLayout layout = SourceFiles(manifest).collect();
   if (file_bytes_max) {
     layout.files = shard(std::move(layout.files), *file_bytes_max);
-  } else {
-    std::erase_if(layout.files, [](const UnpackedFile& file) { return file.tensors.empty(); });
   }
-  name_files(layout.files);
+  const std::string index = index_name(manifest);
+  name_files(layout.files, stem_of_index(index));
+  if (layout.files.size() > 1 || (manifest.source_index && !file_bytes_max)) {
+    layout.index = CheckpointIndex{.name = index, .members = index_members(manifest, layout)};
+  }
   for (UnpackedFile& file : layout.files) {
     sort_tensors(file);
     file.size_bytes = make_unpacked_header(file).size();

@@ -8,6 +8,8 @@
 
 #include "trash_panda/format/safetensors_header.h"
 
+#include "foreign_json.h"
+
 namespace trash_panda::format {
 
 namespace {
@@ -22,8 +24,8 @@ std::string json_text(const IndexJson& value, int indent) {
 
 std::string make_unpacked_header(const UnpackedFile& file) {
   std::string json = "{";
-  if (!file.metadata.empty()) {
-    json += fmt::format("\"__metadata__\":{},", json_text(IndexJson(file.metadata), -1));
+  if (file.metadata) {
+    json += fmt::format("\"__metadata__\":{},", json_text(IndexJson(*file.metadata), -1));
   }
   std::uint64_t at_bytes = 0;
   for (const UnpackedTensor& tensor : file.tensors) {
@@ -44,19 +46,23 @@ std::string make_unpacked_header(const UnpackedFile& file) {
   return header + json;
 }
 
-std::string make_unpacked_index(const std::vector<UnpackedFile>& files) {
-  std::uint64_t total_bytes = 0;
+bool is_unpacked_index_name(std::string_view name) {
+  // That of torch files would be looked for beside such.
+  return name.contains(".index.") && name.ends_with(".json") && !name.contains(".bin.index.") &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
+}
+
+std::string make_unpacked_index(const UnpackLayout& layout) {
   std::map<std::string, std::string> weight_map;
-  for (const UnpackedFile& file : files) {
+  for (const UnpackedFile& file : layout.files) {
     for (const UnpackedTensor& tensor : file.tensors) {
-      total_bytes += tensor.size_bytes;
       weight_map.emplace(tensor.name, file.name);
     }
   }
-  return json_text(
-             IndexJson{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", weight_map}},
-             2) +
-         "\n";
+  auto index = parse_foreign_json<IndexJson>(layout.index->members);
+  TP_ASSERT(index.is_object());
+  index["weight_map"] = weight_map;
+  return json_text(index, 2) + "\n";
 }
 
 }  // namespace trash_panda::format

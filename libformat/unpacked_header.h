@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "trash_panda/format/pack_unpack.h"
 
@@ -9,7 +10,11 @@ namespace trash_panda::format {
 /// Length field and header of a safetensors file, filled up with spaces to eight bytes.
 [[nodiscard]] std::string make_unpacked_header(const UnpackedFile& file);
 
-/// The index of several files: `model.safetensors.index.json`.
-[[nodiscard]] std::string make_unpacked_index(const std::vector<UnpackedFile>& files);
+/// Whether an index of that name can be written beside safetensors files: "x.index.json",
+/// "x.index.fp16.json".
+[[nodiscard]] bool is_unpacked_index_name(std::string_view name);
+
+/// The text of a layout's index, which it has.
+[[nodiscard]] std::string make_unpacked_index(const UnpackLayout& layout);
 
 }  // namespace trash_panda::format

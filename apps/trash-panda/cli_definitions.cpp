@@ -156,8 +156,9 @@ void define_verify(CommandDefinition& command, VerifyOptions& options) {
 void define_unpack(CommandDefinition& command, UnpackOptions& options) {
   command
       .describe(
-          "Makes a standard checkpoint of a pack: safetensors files with the names, metadata and "
-          "bytes that the source had, and an index where there are several. Scales that were put "
+          "Makes a standard checkpoint of a pack: safetensors files and their index, with the "
+          "names, "
+          "metadata and bytes that the source had. Scales that were put "
           "into another form keep the pack's, under the pack's names; a note says which.")
       .positional("PACK", options.pack, "a folder that repack wrote")
       .value("-o,--output", "DIR", options.output, "the checkpoint's folder, which is made")

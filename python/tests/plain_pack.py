@@ -100,6 +100,18 @@ def read_pack(pack: Path) -> dict[str, PlainTensor]:
     return tensors
 
 
+def read_source(pack: Path) -> tuple[dict[str, dict[str, str] | None], dict[str, Any] | None]:
+    """The metadata of each file of the source; and its index, under its name, without its map."""
+    manifest = _read_manifest(pack)
+    metadata = {file["name"]: file.get("metadata") for file in manifest["source_files"]}
+    if "source_index" not in manifest:
+        return metadata, None
+    index = manifest["source_index"]
+    members = json.loads(index["members"])
+    check(isinstance(members, dict) and "weight_map" not in members, "source_index")
+    return metadata, {index["name"]: members}
+
+
 def read_safetensors(path: Path) -> dict[str, PlainTensor]:
     """Every tensor of a safetensors file."""
     data = path.read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from conftest import run_cli
-from plain_pack import read_pack, read_safetensors
+from plain_pack import read_pack, read_safetensors, read_source
 
 GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "format" / "golden"
 
@@ -46,3 +47,26 @@ def test_golden_packs_hold_their_sources() -> None:
     for name in ("exponent", "zstd"):
         coded = read_pack(GOLDEN / f"v1_{name}.panda")
         assert coded == read_safetensors(GOLDEN / f"source_{name}.safetensors")
+
+
+def test_golden_pack_says_what_the_source_said() -> None:
+    metadata, index = read_source(GOLDEN / "v1_index.panda")
+    assert metadata == {
+        "unet-00001-of-00002.safetensors": {"format": "pt"},
+        "unet-00002-of-00002.safetensors": {},
+    }
+    source = json.loads((GOLDEN / "source_index/unet.safetensors.index.json").read_text())
+    del source["weight_map"]
+    assert index == {"unet.safetensors.index.json": source}
+    assert read_source(GOLDEN / "v1_exponent.panda")[1] is None
+    assert read_source(GOLDEN / "v1_raw.panda")[0] == {"source.safetensors": None}
+
+
+def test_an_unpacked_checkpoint_has_the_index_of_its_source(tmp_path: Path) -> None:
+    run_cli("repack", GOLDEN / "source_index", "-o", tmp_path / "pack", "--reserve", "0")
+    run_cli("unpack", tmp_path / "pack", "-o", tmp_path / "out", "--reserve", "0")
+    names = sorted(path.name for path in (GOLDEN / "source_index").iterdir())
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
+    for name in names:
+        unpacked = (tmp_path / "out" / name).read_bytes()
+        assert unpacked == (GOLDEN / "source_index" / name).read_bytes()

@@ -37,27 +37,37 @@ std::set<std::string> file_names(const std::filesystem::path& folder) {
   return names;
 }
 
-/// Compares a pack and its source with the golden files of that name; writes those when told to.
-template <class Pack>
-void expect_golden(const Pack& pack, const std::string& source_name) {
-  const std::filesystem::path golden = golden_path() / pack.path().filename();
+/// Compares a folder with the golden one of its name; writes that when told to.
+void expect_golden_folder(const std::filesystem::path& folder) {
+  const std::filesystem::path golden = golden_path() / folder.filename();
   if (std::getenv("TP_UPDATE_GOLDEN") != nullptr) {
     std::filesystem::create_directories(golden);
-    std::filesystem::copy(pack.path(), golden,
+    std::filesystem::copy(folder, golden,
                           std::filesystem::copy_options::recursive |
                               std::filesystem::copy_options::overwrite_existing);
+  }
+  ASSERT_EQ(file_names(folder), file_names(golden));
+  for (const std::string& name : file_names(golden)) {
+    EXPECT_TRUE(read_text(folder / name) == read_text(golden / name)) << name;
+  }
+}
+
+/// The same for a pack and the file that is its source.
+template <class Pack>
+void expect_golden(const Pack& pack, const std::string& source_name) {
+  if (std::getenv("TP_UPDATE_GOLDEN") != nullptr) {
     testing::write_text(golden_path() / source_name, pack.source());
   }
   EXPECT_TRUE(pack.source() == read_text(golden_path() / source_name));
-  ASSERT_EQ(file_names(pack.path()), file_names(golden));
-  for (const std::string& name : file_names(golden)) {
-    EXPECT_TRUE(read_text(pack.path() / name) == read_text(golden / name)) << name;
-  }
+  expect_golden_folder(pack.path());
 }
 
 TEST(PackGolden, IsWrittenByteForByte) {
   expect_golden(GoldenPack(), "source.safetensors");
   expect_golden(testing::GoldenCodedPack(), "source_exponent.safetensors");
+  const testing::GoldenIndexPack index;
+  expect_golden_folder(index.path());
+  expect_golden_folder(index.source());
 }
 
 /// Other versions of libzstd make other frames, so the bytes of these are what is read, not what is
@@ -83,7 +93,8 @@ TEST(PackGolden, OfZstdHasTheSameTensors) {
 }
 
 TEST(PackGolden, IsReadAndVerified) {
-  for (const char* name : {"v1_raw.panda", "v1_exponent.panda", "v1_zstd.panda"}) {
+  for (const char* name :
+       {"v1_raw.panda", "v1_index.panda", "v1_exponent.panda", "v1_zstd.panda"}) {
     const std::filesystem::path golden = golden_path() / name;
     const Manifest manifest = must(read_manifest(golden));
     EXPECT_EQ(write_manifest(manifest), read_text(golden / kManifestName));
@@ -222,6 +233,11 @@ const std::vector<Defect>& defects() {
       {"feature_unknown", kUnsupported, "schema", "required_features is \"time-travel\""},
       {"format_missing", kCorrupt, "schema", "format is missing"},
       {"format_other", kCorrupt, "schema", "format is \"grizzly/pack\""},
+      {"index_is_no_object", kCorrupt, "schema",
+       "source_index.members is not the text of a JSON object"},
+      {"index_is_no_text", kCorrupt, "schema", "source_index.members is not a string"},
+      {"index_with_weight_map", kCorrupt, "schema", "JSON object without a weight_map"},
+      {"index_without_name", kCorrupt, "schema", "source_index.name is missing"},
       {"key_twice", kCorrupt, "schema", "has the key \"page_bytes\" twice"},
       {"not_an_object", kCorrupt, "schema", "is not an object"},
       {"not_json", kCorrupt, "json", "is not valid JSON"},

@@ -37,6 +37,10 @@ std::map<std::string, std::string> contents_of(const Checkpoint& checkpoint) {
   return contents;
 }
 
+nlohmann::json json_in(const std::filesystem::path& path) {
+  return nlohmann::json::parse(read_text(path));
+}
+
 std::vector<std::string> names_in(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -147,10 +151,89 @@ TEST(UnpackPack, KeepsFilesIndexAndMetadata) {
   for (std::size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(unpacked.files()[i].metadata, packed.checkpoint.files()[i].metadata);
   }
-  const auto index =
-      nlohmann::json::parse(read_text(packed.dir / "out/model.safetensors.index.json"));
-  EXPECT_EQ(index["metadata"]["total_size"], 32 + 16 + 32 + 8);
-  EXPECT_EQ(index["weight_map"].size(), 4U);
+  EXPECT_EQ(json_in(packed.dir / "out/model.safetensors.index.json"),
+            json_in(dir / "model.safetensors.index.json"));
+}
+
+TEST(UnpackPack, KeepsNameAndMembersOfTheIndex) {
+  const testing::TempDir dir;
+  SafetensorsBuilder builder;
+  builder.add_random("a", Dtype::kU8, {4}).add_random("b", Dtype::kU8, {5});
+  builder.write(dir / "unet-00001-of-00001.safetensors");
+  // One shard, a total that is wrong, numbers that no double holds, other members on both sides.
+  const std::string index_name = "unet.safetensors.index.fp16.json";
+  testing::write_text(dir / index_name,
+                      R"({ "about": ["x", {"y": 18446744073709551615}],
+  "weight_map": {"a": "unet-00001-of-00001.safetensors",
+                 "b": "unet-00001-of-00001.safetensors"},
+  "metadata" : { "total_size": 77, "who" : "me, \"}, " } , "last": null })");
+  PackedCheckpoint packed(dir / index_name);
+  EXPECT_EQ(packed.checkpoint.index()->members,
+            R"({"about":["x",{"y":18446744073709551615}],)"
+            R"("metadata":{"total_size":77,"who":"me, \"}, "},"last":null})");
+  must(packed.unpack());
+  EXPECT_THAT(names_in(packed.dir / "out"),
+              ElementsAre("unet-00001-of-00001.safetensors", index_name));
+  EXPECT_EQ(json_in(packed.dir / "out" / index_name), json_in(dir / index_name));
+
+  std::filesystem::remove_all(packed.dir / "out");
+  UnpackOptions limited = no_reserve();
+  limited.file_bytes_max = 5;
+  must(packed.unpack(limited));
+  EXPECT_THAT(names_in(packed.dir / "out"),
+              ElementsAre("unet-00001-of-00002.safetensors", "unet-00002-of-00002.safetensors",
+                          index_name));
+  EXPECT_EQ(json_in(packed.dir / "out" / index_name)["metadata"],
+            json_in(dir / index_name)["metadata"]);
+  EXPECT_TRUE(contents_of(must(Checkpoint::open(packed.dir / "out" / index_name))) ==
+              contents_of(packed.checkpoint));
+}
+
+TEST(UnpackPack, GivesSafetensorsFilesAnIndexThatIsLookedFor) {
+  Manifest manifest;
+  manifest.source_files = {{.name = "pytorch_model-1.bin", .size_bytes = 1},
+                           {.name = "pytorch_model-2.bin", .size_bytes = 1}};
+  const std::string usual = "model.safetensors.index.json";
+  for (const std::string name : {"pytorch_model.bin.index.json", "../x.index.json", "x.json", ""}) {
+    manifest.source_index = CheckpointIndex{.name = name, .members = "{}"};
+    const UnpackLayout layout = lay_out_unpacked(manifest, std::nullopt);
+    EXPECT_EQ(layout.index->name, usual) << name;
+    EXPECT_EQ(layout.files[0].name, "model-00001-of-00002.safetensors") << name;
+  }
+  manifest.source_index.reset();  // A pack that was made before packs said it.
+  EXPECT_EQ(lay_out_unpacked(manifest, std::nullopt).index,
+            (CheckpointIndex{.name = usual, .members = R"({"metadata":{"total_size":0}})"}));
+}
+
+TEST(UnpackPack, CountsAnewWhereTensorsAreNotTheSources) {
+  SamplePack sample;
+  Manifest manifest = must(sample.write());
+  manifest.source_index =
+      CheckpointIndex{.name = "model.safetensors.index.json",
+                      .members = R"({"metadata":{"total_size":1.0,"total_parameters":5}})"};
+  EXPECT_EQ(lay_out_unpacked(manifest, std::nullopt).index, manifest.source_index);
+  manifest.left_out = {"gone"};
+  const UnpackLayout layout = lay_out_unpacked(manifest, std::nullopt);
+  const auto metadata = nlohmann::json::parse(layout.index->members)["metadata"];
+  EXPECT_EQ(metadata["total_size"], sample.checkpoint().total_bytes());
+  EXPECT_EQ(metadata["total_parameters"], 5);
+}
+
+TEST(UnpackPack, KeepsFilesWithoutTensorsAndMetadataWithoutEntries) {
+  const testing::TempDir dir;
+  SafetensorsBuilder()
+      .add_random("w", Dtype::kU8, {3})
+      .empty_metadata()
+      .write(dir / "model-00001-of-00003.safetensors");
+  SafetensorsBuilder().metadata("format", "pt").write(dir / "model-00002-of-00003.safetensors");
+  SafetensorsBuilder()
+      .add_random("v", Dtype::kU8, {3})
+      .write(dir / "model-00003-of-00003.safetensors");
+  PackedCheckpoint packed(dir.path());
+  must(packed.unpack());
+  for (const CheckpointFile& file : packed.checkpoint.files()) {
+    EXPECT_EQ(read_text(packed.dir / "out" / file.name), read_text(dir / file.name)) << file.name;
+  }
 }
 
 TEST(UnpackPack, FillsFilesUpToALimit) {

@@ -34,9 +34,9 @@ void check_shard_names(const IndexFile& index) {
 }
 
 void check_entries(const IndexFile& index, std::string_view text) {
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   TP_ASSERT(json.is_object());
-  const auto& map = json.at("weight_map");
+  const auto map = json.at("weight_map");
   TP_ASSERT(map.size() == index.entries().size());
   std::set<std::uint32_t> used;
   for (std::size_t i = 0; i < index.entries().size(); ++i) {
@@ -47,6 +47,8 @@ void check_entries(const IndexFile& index, std::string_view text) {
     used.insert(entry.shard_index);
   }
   TP_ASSERT(used.size() == index.shards().size());
+  json.erase("weight_map");
+  TP_ASSERT(json == nlohmann::json::parse(index.other_members(), nullptr, false));
 }
 
 bool fuzz_index(std::string_view input) {

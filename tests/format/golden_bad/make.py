@@ -11,6 +11,7 @@ import xxhash
 HERE = pathlib.Path(__file__).resolve().parent
 GOLDEN = HERE.parent / "golden" / "v1_raw.panda" / "manifest.json"
 CODED_GOLDEN = HERE.parent / "golden" / "v1_exponent.panda" / "manifest.json"
+INDEX_GOLDEN = HERE.parent / "golden" / "v1_index.panda" / "manifest.json"
 ZSTD_GOLDEN = HERE.parent / "golden" / "v1_zstd.panda" / "manifest.json"
 SEAL = "manifest_xxh3_128"
 
@@ -136,6 +137,13 @@ CODED_DEFECTS = {
     "tensor_name_of_a_code": edit(extents__1__tensors__0__name="__coded__.x"),
 }
 
+INDEX_DEFECTS = {
+    "index_is_no_object": edit(source_index__members="[1]"),
+    "index_is_no_text": edit(source_index__members={}),
+    "index_without_name": edit(source_index__name=...),
+    "index_with_weight_map": edit(source_index__members='{"weight_map":{}}'),
+}
+
 # Of 40,200 codes of fp8.
 ZSTD_DEFECTS = {
     "coded_zstd_scale": edit(extents__1__tensors__1__coding="zstd"),
@@ -158,6 +166,7 @@ def main() -> None:
     for golden, defects in (
         (GOLDEN, DEFECTS),
         (CODED_GOLDEN, CODED_DEFECTS),
+        (INDEX_GOLDEN, INDEX_DEFECTS),
         (ZSTD_GOLDEN, ZSTD_DEFECTS),
     ):
         for name, apply in defects.items():

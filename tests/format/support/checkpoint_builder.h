@@ -66,13 +66,18 @@ class SafetensorsBuilder {
 
   SafetensorsBuilder& metadata(const std::string& key, const std::string& value) {
     metadata_.insert_or_assign(key, value);
+    return empty_metadata();
+  }
+  /// Writes `__metadata__` even if it has no entries.
+  SafetensorsBuilder& empty_metadata() {
+    has_metadata_ = true;
     return *this;
   }
 
   /// The whole file.
   [[nodiscard]] std::string file() const {
     std::vector<std::string> members;
-    if (!metadata_.empty()) {
+    if (has_metadata_) {
       std::vector<std::string> pairs;
       for (const auto& [key, value] : metadata_) {
         pairs.push_back(fmt::format(R"("{}":"{}")", key, value));
@@ -93,6 +98,7 @@ class SafetensorsBuilder {
  private:
   std::vector<std::string> entries_;
   std::map<std::string, std::string> metadata_;
+  bool has_metadata_ = false;
   std::map<std::string, std::string> bytes_;
   std::string data_;
   std::uint64_t seed_ = 0;

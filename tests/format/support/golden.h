@@ -110,6 +110,59 @@ class GoldenPack {
   format::Manifest manifest_;
 };
 
+/// The pack `golden/v1_index.panda` as this code writes it: of two files and their index, which
+/// says more than where tensors are. A file has metadata without entries.
+class GoldenIndexPack {
+ public:
+  GoldenIndexPack() {
+    using format::Dtype;
+    using format::Tier;
+    const std::filesystem::path folder = source();
+    std::filesystem::create_directory(folder);
+    const std::string first = "unet-00001-of-00002.safetensors";
+    const std::string second = "unet-00002-of-00002.safetensors";
+    SafetensorsBuilder()
+        .metadata("format", "pt")
+        .add("embed", Dtype::kU8, {3}, "abc")
+        .write(folder / first);
+    SafetensorsBuilder()
+        .empty_metadata()
+        .add("layers.0.w", Dtype::kU8, {4}, "defg")
+        .write(folder / second);
+    write_text(folder / "unet.safetensors.index.json",
+               fmt::format("{{\n  \"metadata\": {{\n    \"made_by\": \"a \\\"tool\\\"\",\n"
+                           "    \"total_size\": 7\n  }},\n  \"weight_map\": {{\n"
+                           "    \"embed\": \"{}\",\n    \"layers.0.w\": \"{}\"\n  }}\n}}\n",
+                           first, second));
+    const format::Checkpoint checkpoint = must(format::Checkpoint::open(folder));
+    format::WeightTable weights;
+    for (std::size_t i = 0; i < 2; ++i) {
+      weights.weights.push_back({.name = checkpoint.tensors()[i].name,
+                                 .tensor_index = i,
+                                 .dtype = checkpoint.tensors()[i].dtype,
+                                 .scale = {}});
+    }
+    const format::PackLayout layout{
+        .extents = {{.name = "base", .tier = Tier::kBase, .weights = {0}},
+                    {.name = "layers.0", .tier = Tier::kDisk, .weights = {1}}},
+        .aliases = {},
+        .plan_toml = "# the plan goes here\n"};
+    format::PackOptions options;
+    options.generator = "trash-panda golden";
+    options.reserve_bytes = 0;
+    format::Manifest manifest =
+        must(format::write_pack(FileSystem::posix(), checkpoint, weights, layout, path(), options));
+    manifest.source_path = "source_index";
+    write_text(path() / format::kManifestName, format::write_manifest(manifest));
+  }
+
+  [[nodiscard]] std::filesystem::path path() const { return dir_ / "v1_index.panda"; }
+  [[nodiscard]] std::filesystem::path source() const { return dir_ / "source_index"; }
+
+ private:
+  TempDir dir_;
+};
+
 /// The pack `golden/v1_exponent.panda` as this code writes it: a block with weights in the exponent
 /// code, of BF16 and of F32, between tensors that stay raw, and a base tensor.
 class GoldenCodedPack {

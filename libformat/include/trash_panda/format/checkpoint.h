@@ -33,7 +33,17 @@ struct CheckpointFile {
   std::uint64_t data_offset_bytes = 0;          ///< Where the data section starts.
   std::map<std::string, std::string> metadata;  ///< `__metadata__` of this file; of a GGUF file
                                                 ///< the values that describe the model.
+  bool has_metadata = false;  ///< A safetensors file says `__metadata__`, were it of no entries.
   FileKind kind = FileKind::kSafetensors;
+};
+
+/// The index that a checkpoint was opened by.
+struct CheckpointIndex {
+  std::string name;  ///< Of its file: "model.safetensors.index.json".
+  /// A JSON object of all members but the weight_map, as they are written, without white space.
+  std::string members;
+
+  bool operator==(const CheckpointIndex&) const = default;
 };
 
 /// An opened checkpoint: one safetensors or torch file, or several by an index. All headers were
@@ -59,6 +69,8 @@ class Checkpoint {
   /// What the user named, absolute.
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] const std::vector<CheckpointFile>& files() const { return files_; }
+  /// Nothing for a checkpoint that was opened without an index.
+  [[nodiscard]] const std::optional<CheckpointIndex>& index() const { return index_; }
   /// Whether a file is GGUF: it can be looked at and planned for, but not packed.
   [[nodiscard]] bool is_gguf() const;
   /// In file order, then by offset; names are valid as long as the checkpoint. Tensors may share
@@ -89,6 +101,7 @@ class Checkpoint {
 
   std::filesystem::path path_;
   std::vector<CheckpointFile> files_;
+  std::optional<CheckpointIndex> index_;
   std::vector<File> open_files_;  ///< Same indexes as files_.
   std::vector<TensorRecord> tensors_;
   TextArena names_;          ///< Of tensors_.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trash_panda/base/error.h"
+#include "trash_panda/format/checkpoint.h"
 #include "trash_panda/format/tensor_record.h"
 #include "trash_panda/format/tier.h"
 #include "trash_panda/format/weights.h"
@@ -132,7 +133,8 @@ struct PackedShard {
 struct SourceFile {
   std::string name;
   std::uint64_t size_bytes;
-  std::map<std::string, std::string> metadata = {};  ///< Its `__metadata__`.
+  /// Its `__metadata__`; nothing where it has none.
+  std::optional<std::map<std::string, std::string>> metadata = {};
 };
 
 /// All that a pack's manifest says. Plain data.
@@ -141,6 +143,8 @@ struct Manifest {
   std::string source_path;
   std::string source_fingerprint;
   std::vector<SourceFile> source_files;
+  /// Nothing where the source has no index, or the pack was made before packs said so.
+  std::optional<CheckpointIndex> source_index = {};
   std::uint64_t page_bytes;
   std::vector<PackedShard> shards;
   std::vector<PackedExtent> extents;  ///< Base extents first, then blocks in execution order.

@@ -10,6 +10,7 @@
 #include "trash_panda/base/file_system.h"
 #include "trash_panda/base/log.h"
 #include "trash_panda/base/progress.h"
+#include "trash_panda/format/checkpoint.h"
 #include "trash_panda/format/manifest.h"
 
 namespace trash_panda::format {
@@ -31,21 +32,24 @@ struct UnpackedTensor {
 /// A file of a checkpoint that is made from a pack.
 struct UnpackedFile {
   std::string name;  ///< "model.safetensors", "model-00001-of-00003.safetensors".
-  std::map<std::string, std::string> metadata;
-  std::vector<UnpackedTensor> tensors;  ///< In the order of the file.
-  std::uint64_t size_bytes = 0;         ///< Header included.
+  std::optional<std::map<std::string, std::string>> metadata;  ///< Nothing: no `__metadata__`.
+  std::vector<UnpackedTensor> tensors;                         ///< In the order of the file.
+  std::uint64_t size_bytes = 0;                                ///< Header included.
 };
 
 /// What unpack_pack() makes.
 struct UnpackLayout {
   std::vector<UnpackedFile> files;
+  /// The index to write; nothing: none.
+  std::optional<CheckpointIndex> index;
   /// Tensors that have other bytes than in the source: scales in another form, rounded weights.
   std::vector<std::string> normalized;
 };
 
-/// Decides which files a pack's checkpoint has: those that the source had, with its names and
-/// metadata, or, with a limit, files that are filled one after the other. Tensors lie in the order
-/// in which the safetensors library writes them.
+/// Decides which files a pack's checkpoint has: those that the source had, with its names, metadata
+/// and index, or, with a limit, files that are filled one after the other. Tensors lie in the order
+/// in which the safetensors library writes them. Several files have an index, whatever the source
+/// had; its total_size is that of the source where all bytes are.
 ///
 /// @param file_bytes_max  Of the tensors of a file; a larger tensor gets a file of its own.
 [[nodiscard]] UnpackLayout lay_out_unpacked(const Manifest& manifest,
@@ -59,8 +63,8 @@ struct UnpackOptions {
   Logger log = silent_logger();
 };
 
-/// Makes a standard checkpoint of a pack: the folder `target`, with safetensors files and, where
-/// there are several, an index. Every tensor has the bytes that the source had, save those that
+/// Makes a standard checkpoint of a pack: the folder `target`, with the files and the index that
+/// lay_out_unpacked() says. Every tensor has the bytes that the source had, save those that
 /// UnpackLayout::normalized lists.
 ///
 /// Works in `<target>.partial`, which is renamed at the end, and removed on failure.

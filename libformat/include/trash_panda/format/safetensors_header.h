@@ -27,6 +27,7 @@ struct SafetensorsHeader {
       tensors;      ///< `file_index` is 0; offsets are from the start of the file.
   TextArena names;  ///< Of `tensors`.
   std::map<std::string, std::string> metadata;
+  bool has_metadata = false;  ///< It says `__metadata__`, were it of no entries.
 };
 
 /// Reads the length field of a safetensors file and returns the header's size in bytes, without
