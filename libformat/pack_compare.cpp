@@ -3,12 +3,14 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include <fmt/format.h>
 
 #include "trash_panda/base/file.h"
 #include "trash_panda/format/pack_verify.h"
 
+#include "source_tensors.h"
 #include "tensor_pieces.h"
 #include "tensor_stream.h"
 #include "weight_rounding.h"
@@ -22,12 +24,15 @@ bool is_converted(const PackedTensor& tensor) {
   return tensor.is_narrowed() || tensor.source.is_rounded;
 }
 
-/// Whether the scale was made with the weight, which is before it in the extent: then it is
-/// compared with it.
-bool is_made(const PackedTensor& scale, const std::vector<PackedTensor>& tensors) {
-  return scale.is_scale && std::ranges::any_of(tensors, [&](const PackedTensor& weight) {
-           return weight.scale && weight.source.is_rounded && weight.name + "_scale" == scale.name;
-         });
+/// Names of an extent's scales that were made with their weights: they are compared with them.
+std::unordered_set<std::string> made_scales(const PackedExtent& extent) {
+  std::unordered_set<std::string> names;
+  for (const PackedTensor& tensor : extent.tensors) {
+    if (tensor.scale && tensor.source.is_rounded) {
+      names.insert(tensor.name + "_scale");
+    }
+  }
+  return names;
 }
 
 /// Reads the source's side, by the names that tensors have in packs.
@@ -94,8 +99,9 @@ class SourceComparison {
     std::vector<TensorPlace> places;
     for (std::size_t e = 0; e < manifest_.extents.size(); ++e) {
       const std::vector<PackedTensor>& tensors = manifest_.extents[e].tensors;
+      const std::unordered_set<std::string> made = made_scales(manifest_.extents[e]);
       for (std::size_t t = 0; t < tensors.size(); ++t) {
-        if (is_made(tensors[t], tensors)) {
+        if (made.contains(tensors[t].name)) {
           progress_.done_bytes += tensors[t].size_bytes;
         } else if (source_.has(tensors[t])) {
           places.push_back({.extent_index = e, .tensor_index = t});
@@ -151,7 +157,7 @@ class SourceComparison {
     if (piece.offset_bytes == 0) {
       wanted_.reset();
       is_equal_ = true;
-      TP_ASSIGN_OR_RETURN(Wanted wanted, want(extent, extent.tensors[place.tensor_index]));
+      TP_ASSIGN_OR_RETURN(Wanted wanted, want(extent, place.tensor_index));
       wanted_.emplace(std::move(wanted));
     }
     if (!wanted_) {
@@ -207,16 +213,15 @@ class SourceComparison {
     std::vector<std::byte> wanted_;
   };
 
-  Result<Wanted> want(const PackedExtent& extent, const PackedTensor& tensor) const {
+  Result<Wanted> want(const PackedExtent& extent, std::size_t tensor_index) const {
+    const PackedTensor& tensor = extent.tensors[tensor_index];
     if (!is_converted(tensor)) {
       return Wanted(source_, tensor, std::nullopt);
     }
     WeightConversion conversion = {.dtype = tensor.dtype, .is_exact = tensor.is_narrowed()};
     if (tensor.scale) {
-      const auto scale =
-          std::ranges::find(extent.tensors, tensor.name + "_scale", &PackedTensor::name);
-      TP_ASSERT(scale != extent.tensors.end());  // The manifest was checked.
-      TP_ASSIGN_OR_RETURN(conversion.scale, read_float(extent, *scale));
+      const PackedTensor& scale = extent.tensors[scale_index(extent, tensor_index)];
+      TP_ASSIGN_OR_RETURN(conversion.scale, read_float(extent, scale));
     }
     return Wanted(source_, tensor, conversion);
   }
@@ -253,8 +258,9 @@ class SourceComparison {
 Result<void> check_tensors_are_there(const Manifest& manifest, const SourceTensors& source,
                                      const Checkpoint& checkpoint) {
   for (const PackedExtent& extent : manifest.extents) {
+    const std::unordered_set<std::string> made = made_scales(extent);
     for (const PackedTensor& tensor : extent.tensors) {
-      if (!is_made(tensor, extent.tensors) && !source.has(tensor)) {
+      if (!made.contains(tensor.name) && !source.has(tensor)) {
         return std::unexpected(
             Error(ErrorCode::kStale,
                   fmt::format("{} is another checkpoint than the pack was made from: it has no "

@@ -34,8 +34,8 @@ using PieceUse =
     std::function<Result<void>(const TensorPiece& piece, Result<std::span<const std::byte>> bytes)>;
 
 /// Reads tensors of a pack one after the other, decoded, on a thread of its own, while `use` works
-/// on the calling one: with one file and a few buffers for all of them. Tensors without bytes have
-/// no piece.
+/// on the calling one: with one file and a few buffers for all of them; small ones that lie one
+/// behind the other at once. Tensors without bytes have no piece.
 ///
 /// @retval kInterrupted  `stop` was set.
 /// @return Otherwise the first error of `use`, or of the system.

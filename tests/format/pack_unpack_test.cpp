@@ -3,13 +3,17 @@
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+
+#include "trash_panda/format/pack_verify.h"
 
 #include "format/support/fault_file_system.h"
 #include "format/support/sample_pack.h"
@@ -257,6 +261,64 @@ TEST(UnpackPack, FillsFilesUpToALimit) {
   }
   EXPECT_TRUE(contents_of(must(Checkpoint::open(packed.dir / "out"))) ==
               contents_of(packed.checkpoint));
+}
+
+/// How many reads this process has asked the system for; nothing where that isn't told.
+std::optional<std::uint64_t> read_call_count() {
+  std::ifstream counters("/proc/self/io");
+  std::string key;
+  std::uint64_t value = 0;
+  while (counters >> key >> value) {
+    if (key == "syscr:") {
+      return value;
+    }
+  }
+  return std::nullopt;
+}
+
+TEST(UnpackPack, ReadsSmallNeighboursTogether) {
+  constexpr std::size_t kCount = 3000;
+  const testing::TempDir dir;
+  SafetensorsBuilder builder;
+  WeightTable weights;
+  PackLayout layout;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    // In three extents, of sizes that are no multiple of anything; every tenth one is large.
+    builder.add_random(fmt::format("t{:04}", i), Dtype::kU8, {i % 10 == 0 ? 3001 : 1 + i % 97});
+  }
+  builder.write(dir / "model.safetensors");
+  const Checkpoint checkpoint = must(Checkpoint::open(dir / "model.safetensors"));
+  layout.extents.resize(3);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    ExtentLayout& extent = layout.extents[i * 3 / kCount];
+    extent.name = fmt::format("layers.{}", i * 3 / kCount);
+    extent.tier = Tier::kDisk;
+    extent.weights.push_back(i);
+    weights.weights.push_back({.name = checkpoint.tensors()[i].name,
+                               .tensor_index = i,
+                               .dtype = Dtype::kU8,
+                               .scale = {}});
+  }
+  PackOptions pack;
+  pack.reserve_bytes = 0;
+  must(write_pack(FileSystem::posix(), checkpoint, weights, layout, dir / "pack", pack));
+  const std::optional<std::uint64_t> before = read_call_count();
+  must(unpack_pack(FileSystem::posix(), dir / "pack", dir / "out", no_reserve()));
+  if (before) {
+    EXPECT_LT(*read_call_count() - *before, kCount / 10);
+  }
+  EXPECT_TRUE(read_text(dir / "out/model.safetensors") == builder.file());
+  EXPECT_THAT(must(compare_with_source(dir / "pack", checkpoint, weights, {})).mismatches,
+              IsEmpty());
+  // What differs is named, and nothing beside it.
+  const Manifest manifest = must(read_manifest(dir / "pack"));
+  const PackedExtent& extent = manifest.extents[1];
+  const std::filesystem::path shard = dir / "pack" / manifest.shards[extent.shard_index].name;
+  std::string bytes = read_text(shard);
+  bytes[extent.offset_bytes + extent.tensors[500].offset_bytes] ^= 1;
+  testing::write_text(shard, bytes);
+  EXPECT_THAT(must(compare_with_source(dir / "pack", checkpoint, weights, {})).mismatches,
+              ElementsAre(::testing::HasSubstr("\"t1500\" differs")));
 }
 
 TEST(UnpackPack, StoresAliasesThatTheSourceStored) {
