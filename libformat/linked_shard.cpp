@@ -27,16 +27,6 @@ bool is_shared(const std::filesystem::path& link) {
   return ::lstat(link.c_str(), &status) == 0 && status.st_nlink > 1;
 }
 
-/// What tells a link from its copies: its inode, and when that was made. Empty: there is no link.
-std::string identity(const std::filesystem::path& link) {
-  struct statx status = {};
-  if (::statx(AT_FDCWD, link.c_str(), AT_SYMLINK_NOFOLLOW, STATX_INO | STATX_BTIME, &status) != 0) {
-    return {};
-  }
-  return fmt::format("{} {}.{:09}", status.stx_ino, status.stx_btime.tv_sec,
-                     status.stx_btime.tv_nsec);
-}
-
 /// The link that a file was made for; empty where none is known.
 std::string recorded_owner(const std::filesystem::path& file) {
   std::array<char, 128> text{};
@@ -46,15 +36,23 @@ std::string recorded_owner(const std::filesystem::path& file) {
 
 /// Whether no pack but that of the link can need the file.
 bool is_removable(const std::filesystem::path& file, const std::filesystem::path& link) {
-  std::error_code error;
-  if (std::filesystem::file_size(file, error) == 0 && !error) {
-    return true;
-  }
   const std::string owner = recorded_owner(file);
-  return !owner.empty() && owner == identity(link);
+  std::error_code error;
+  // One without an owner is one of a run that was killed right after it had made it.
+  return owner.empty() ? std::filesystem::file_size(file, error) == 0 && !error
+                       : owner == file_identity(link);
 }
 
 }  // namespace
+
+std::string file_identity(const std::filesystem::path& path) {
+  struct statx status = {};
+  if (::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, STATX_INO | STATX_BTIME, &status) != 0) {
+    return {};
+  }
+  return fmt::format("{} {}.{:09}", status.stx_ino, status.stx_btime.tv_sec,
+                     status.stx_btime.tv_nsec);
+}
 
 std::filesystem::path new_linked_file(const std::filesystem::path& prefix,
                                       std::string_view shard_name) {
@@ -83,7 +81,7 @@ std::optional<std::filesystem::path> linked_file(const std::filesystem::path& sh
 
 void own_linked_file(const std::filesystem::path& shard) {
   if (const std::optional<std::filesystem::path> file = linked_file(shard)) {
-    const std::string owner = identity(shard);
+    const std::string owner = file_identity(shard);
     // Where the filesystem has no such attributes, the file is left when its pack is removed.
     ::setxattr(file->c_str(), kOwnerAttribute, owner.data(), owner.size(), 0);
   }

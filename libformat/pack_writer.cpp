@@ -10,6 +10,7 @@
 #include "trash_panda/base/file.h"
 #include "trash_panda/base/units.h"
 #include "trash_panda/format/checksum.h"
+#include "trash_panda/format/linked_shard.h"
 
 #include "extent_source.h"
 #include "manifest_check.h"
@@ -114,10 +115,14 @@ class PackWrite {
 
  private:
   /// What the bytes of the extents depend on: layout, plan, and the files of the source; and where
-  /// they go.
+  /// they go. A copy of the folder has a link to the same shard elsewhere, which it must not write
+  /// to: so where there is one, the key is that of this journal only.
   [[nodiscard]] std::string key() const {
-    return checksum_hex(
-        bytes_of(write_manifest(manifest_) + watch_.state() + options_.disk_prefix.native()));
+    const std::string place =
+        options_.disk_prefix.empty()
+            ? std::string()
+            : options_.disk_prefix.native() + file_identity(staging_.journal_path());
+    return checksum_hex(bytes_of(write_manifest(manifest_) + watch_.state() + place));
   }
 
   Result<PackJournal> open_journal(const ExtentSource& source) {
@@ -152,6 +157,9 @@ class PackWrite {
     if (options_.resume != ResumeMode::kNever) {
       TP_ASSIGN_OR_RETURN(point,
                           find_resume_point(staging_, key(), manifest_, source, options_.stop));
+    }
+    if (point.is_stale && !options_.disk_prefix.empty()) {
+      point.obstacle += ", or the folder is a copy";
     }
     if (point.is_stale && options_.resume == ResumeMode::kAlways) {
       return std::unexpected(

@@ -103,6 +103,57 @@ TEST(LinkedShard, SurvivesPowerCutsOrIsMadeAgain) {
   }
 }
 
+TEST(LinkedShard, IsNotWrittenToByARunThatTakesOnWithACopy) {
+  LinkedSample sample;
+  std::atomic<bool> stop = false;
+  sample.options().stop = &stop;
+  sample.options().progress = [&](const Progress&) { stop = sample.file_count() == 1; };
+  ASSERT_FALSE(sample.write());
+  ASSERT_EQ(sample.file_count(), 1U);
+  stop = false;
+  sample.options().progress = {};
+  const fs::path linked = fs::read_symlink(sample.partial() / kDiskShard);
+  // Of the same name elsewhere, so that the file of its disk tier would have the same name, too.
+  const fs::path copy = sample.dir() / "elsewhere/model.panda";
+  fs::create_directory(copy.parent_path());
+  fs::copy(sample.partial(), partial_pack_path(copy),
+           fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  const auto write_copy = [&] {
+    return write_pack(FileSystem::posix(), sample.checkpoint(), sample.weights(), sample.layout(),
+                      copy, sample.options());
+  };
+  sample.options().resume = ResumeMode::kAlways;
+  const Result<Manifest> refused = write_copy();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kStale);
+  EXPECT_THAT(refused.error().message(), ::testing::HasSubstr("or the folder is a copy"));
+  sample.options().resume = ResumeMode::kIfSame;
+  must(write_copy());
+  EXPECT_NE(fs::read_symlink(copy / kDiskShard), linked);
+  EXPECT_EQ(sample.file_count(), 2U);
+  must(sample.write());  // And the original is taken on with.
+  EXPECT_EQ(fs::read_symlink(sample.target() / kDiskShard), linked);
+  for (const fs::path& pack : {copy, sample.target()}) {
+    EXPECT_THAT(must(verify_pack(pack, {})).mismatches, ::testing::IsEmpty());
+  }
+}
+
+TEST(LinkedShard, IsLeftToItsLinkEvenWhileItIsEmpty) {
+  const testing::TempDir dir;
+  const fs::path file = new_linked_file(dir / "x.panda", kDiskShard);
+  testing::write_text(file, "");
+  fs::create_directory(dir / "a");
+  fs::create_directory(dir / "b");
+  for (const char* folder : {"a", "b"}) {
+    fs::create_symlink(file, dir / folder / kDiskShard);
+  }
+  own_linked_file(dir / "a" / kDiskShard);
+  must(remove_pack_file(FileSystem::posix(), dir / "b" / kDiskShard, silent_logger()));
+  EXPECT_TRUE(fs::exists(file));
+  must(remove_pack_file(FileSystem::posix(), dir / "a" / kDiskShard, silent_logger()));
+  EXPECT_FALSE(fs::exists(file));
+}
+
 TEST(LinkedShard, MovesWhenItsFolderIsAnotherOne) {
   LinkedSample sample;
   std::atomic<bool> stop = false;

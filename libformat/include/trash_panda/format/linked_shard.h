@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "trash_panda/base/error.h"
@@ -24,6 +25,10 @@ namespace trash_panda::format {
 /// The file that a shard's link names, whether or not there is one; nothing where `shard` is no
 /// link that a writer of packs made.
 [[nodiscard]] std::optional<std::filesystem::path> linked_file(const std::filesystem::path& shard);
+
+/// What tells a file, or a link itself, from its copies: its inode, and when that was made. Empty
+/// where there is none.
+[[nodiscard]] std::string file_identity(const std::filesystem::path& path);
 
 /// Records with the file behind a shard's link, which exists, that it is of this link and no other:
 /// in an extended attribute, if its filesystem has such. Does nothing for other files.
