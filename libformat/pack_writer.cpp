@@ -50,37 +50,6 @@ Tier tier_of(const Manifest& manifest, std::uint32_t shard_index) {
   return extent->tier;
 }
 
-/// What is still to be written to one drive.
-struct DriveNeed {
-  std::filesystem::path folder;
-  std::uint64_t needed_bytes = 0;
-};
-
-/// The pack's drive, and that of the disk shard if it is another one.
-std::vector<DriveNeed> drive_needs(const std::filesystem::path& target, const PackLayout& layout,
-                                   const Manifest& manifest,
-                                   const std::filesystem::path& disk_prefix) {
-  std::vector<DriveNeed> needs = {
-      {.folder = target.has_parent_path() ? target.parent_path() : std::filesystem::path("."),
-       .needed_bytes = text_bytes(manifest, layout)}};
-  if (!disk_prefix.empty() && !is_on_one_filesystem(needs.front().folder, disk_prefix)) {
-    needs.push_back({.folder = disk_prefix.parent_path()});
-  }
-  const PackSize size = pack_size(manifest);
-  for (std::uint32_t i = 0; i < manifest.shards.size(); ++i) {
-    const PackedShard& shard = manifest.shards[i];
-    const Tier tier = tier_of(manifest, i);
-    const std::uint64_t shard_bytes = shard.header_bytes + size.tier_bytes.at(tier);
-    // An earlier run's shard takes some of it already, and a rerun writes over that.
-    std::error_code error;
-    const std::uint64_t there_bytes =
-        std::filesystem::file_size(partial_pack_path(target) / shard.name, error);
-    DriveNeed& need = tier == Tier::kDisk ? needs.back() : needs.front();
-    need.needed_bytes += shard_bytes - (error ? 0 : std::min(there_bytes, shard_bytes));
-  }
-  return needs;
-}
-
 /// Fills the staging folder of one pack.
 class PackWrite {
  public:
@@ -210,11 +179,35 @@ class PackWrite {
 
 }  // namespace
 
+std::vector<DriveNeed> pack_drive_needs(const std::filesystem::path& target,
+                                        const PackLayout& layout, const Manifest& manifest,
+                                        const PackOptions& options) {
+  std::vector<DriveNeed> needs = {
+      {.folder = target.has_parent_path() ? target.parent_path() : std::filesystem::path("."),
+       .needed_bytes = text_bytes(manifest, layout)}};
+  if (!options.disk_prefix.empty() &&
+      !is_on_one_filesystem(needs.front().folder, options.disk_prefix)) {
+    needs.push_back({.folder = options.disk_prefix.parent_path()});
+  }
+  const PackSize size = pack_size(manifest);
+  for (std::uint32_t i = 0; i < manifest.shards.size(); ++i) {
+    const PackedShard& shard = manifest.shards[i];
+    const Tier tier = tier_of(manifest, i);
+    const std::uint64_t shard_bytes = shard.header_bytes + size.tier_bytes.at(tier);
+    // An earlier run's shard takes some of it already, and a rerun writes over that.
+    std::error_code error;
+    const std::uint64_t there_bytes =
+        std::filesystem::file_size(partial_pack_path(target) / shard.name, error);
+    DriveNeed& need = tier == Tier::kDisk ? needs.back() : needs.front();
+    need.needed_bytes += shard_bytes - (error ? 0 : std::min(there_bytes, shard_bytes));
+  }
+  return needs;
+}
+
 Result<void> check_pack_space(FileSystem& file_system, const std::filesystem::path& target,
                               const PackLayout& layout, const Manifest& manifest,
                               const PackOptions& options) {
-  for (const auto& [folder, needed_bytes] :
-       drive_needs(target, layout, manifest, options.disk_prefix)) {
+  for (const auto& [folder, needed_bytes] : pack_drive_needs(target, layout, manifest, options)) {
     TP_ASSIGN_OR_RETURN(const std::uint64_t free_bytes, file_system.free_bytes(folder));
     if (free_bytes < needed_bytes || free_bytes - needed_bytes < options.reserve_bytes) {
       return std::unexpected(

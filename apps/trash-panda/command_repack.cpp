@@ -188,6 +188,20 @@ Result<std::optional<double>> read_seconds(const std::filesystem::path& path,
          static_cast<double>(*hardware.disks.front().read_bytes_per_s);
 }
 
+/// What the drives that a pack goes to have free.
+Result<std::vector<DriveSpace>> drive_spaces(const PackTarget& target,
+                                             const format::PackLayout& layout,
+                                             const format::Manifest& manifest,
+                                             const format::PackOptions& pack) {
+  std::vector<DriveSpace> drives;
+  for (const auto& [folder, needed_bytes] :
+       format::pack_drive_needs(target.staged, layout, manifest, pack)) {
+    TP_ASSIGN_OR_RETURN(const std::uint64_t free_bytes, FileSystem::posix().free_bytes(folder));
+    drives.push_back({.folder = folder, .needed_bytes = needed_bytes, .free_bytes = free_bytes});
+  }
+  return drives;
+}
+
 Result<void> report_pack(const RepackReport& report, Console& console) {
   if (console.json()) {
     return console.print(repack_json(report));
@@ -242,7 +256,7 @@ Result<void> run_repack(const RepackOptions& options, Console& console) {
         !fits) {
       input.warnings.push_back(fits.error().message());
     }
-    TP_ASSIGN_OR_RETURN(report.free_bytes, FileSystem::posix().free_bytes(folder_of(target.final)));
+    TP_ASSIGN_OR_RETURN(report.drives, drive_spaces(target, input.layout, written.manifest, pack));
     TP_ASSIGN_OR_RETURN(report.read_s, read_seconds(path, input.model.checkpoint, console));
     announce(input, console);
   } else {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 #include <fmt/format.h>
@@ -82,7 +83,12 @@ std::string repack_text(const RepackReport& report, const Console& console) {
   out += format_table("lrr", rows);
   out += conversions_text(report);
   if (report.dry_run) {
-    out += fmt::format("\n{} are free on its drive", format_bytes(report.free_bytes));
+    out +=
+        fmt::format("\n{} are free on its drive", format_bytes(report.drives.front().free_bytes));
+    for (const DriveSpace& drive : std::span(report.drives).subspan(1)) {
+      out += fmt::format(", {} on that of {}, where {} of it go", format_bytes(drive.free_bytes),
+                         printable(drive.folder), format_bytes(drive.needed_bytes));
+    }
     if (report.read_s) {
       out += fmt::format("; reading the checkpoint takes {} at the measured rate",
                          format_duration(std::chrono::seconds(
@@ -122,7 +128,13 @@ std::string repack_json(const RepackReport& report) {
       {"warnings", report.input->warnings}};
   if (report.dry_run) {
     document["is_estimate"] = is_estimate(report);
-    document["free_bytes"] = report.free_bytes;
+    document["free_bytes"] = report.drives.front().free_bytes;
+    document["drives"] = Json::array();
+    for (const DriveSpace& drive : report.drives) {
+      document["drives"].push_back({{"folder", drive.folder.native()},
+                                    {"needed_bytes", drive.needed_bytes},
+                                    {"free_bytes", drive.free_bytes}});
+    }
     document["read_s"] = report.read_s ? Json(*report.read_s) : Json(nullptr);
   }
   return json_document(document);

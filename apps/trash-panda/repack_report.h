@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trash_panda/format/manifest.h"
 
@@ -13,6 +14,13 @@
 
 namespace trash_panda::cli {
 
+/// A drive that a pack goes to.
+struct DriveSpace {
+  std::filesystem::path folder;  ///< On it.
+  std::uint64_t needed_bytes;    ///< Of the pack, beside what an interrupted run left there.
+  std::uint64_t free_bytes;
+};
+
 struct RepackReport {
   const RepackInput* input = nullptr;
   const format::Manifest* manifest = nullptr;  ///< Of the pack, or of what it would be.
@@ -20,7 +28,8 @@ struct RepackReport {
   bool dry_run = false;
   bool verified = false;
   std::chrono::steady_clock::duration elapsed{};
-  std::uint64_t free_bytes = 0;  ///< On the target drive, of a dry run.
+  /// Of a dry run: the pack's drive, and that of the disk tier if it is another one.
+  std::vector<DriveSpace> drives = {};
   /// What reading the source takes at the rate that was measured of its drive, of a dry run.
   std::optional<double> read_s = {};
 };

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <vector>
 
 #include <fmt/format.h>
@@ -181,6 +183,34 @@ TEST_F(RepackDiskDir, KeepsItForAnotherPlan) {
   EXPECT_EQ(run({"verify", "model.panda"}).exit_code, 0);
   expect_failure(run({"repack", "model.panda", "--plan", "plan.toml", "--disk-dir", "fast"}), 2,
                  {"--disk-dir"});
+}
+
+TEST_F(RepackDiskDir, SaysWhatBothDrivesHaveFree) {
+  const auto here = nlohmann::json::parse(repack({"-n", "--json"}).out);
+  EXPECT_EQ(here["drives"].size(), 1U);  // One drive with two folders.
+  const std::filesystem::path memory = "/dev/shm";
+  struct stat disk = {};
+  struct stat other = {};
+  if (::stat(memory.c_str(), &other) != 0 || ::access(memory.c_str(), W_OK) != 0 ||
+      ::stat(folder_.path().c_str(), &disk) != 0 || disk.st_dev == other.st_dev) {
+    GTEST_SKIP() << memory << " is no other drive that can be written to";
+  }
+  const std::vector<std::string> words = {"repack",    "model.safetensors", "-n",  "--plan",
+                                          "plan.toml", "--disk-dir",        memory};
+  EXPECT_THAT(
+      run(words).out,
+      ::testing::ContainsRegex("are free on its drive, .* on that of /dev/shm, where .* of it go"));
+  std::vector<std::string> as_json = words;
+  as_json.emplace_back("--json");
+  const auto document = nlohmann::json::parse(run(as_json).out);
+  ASSERT_EQ(document["drives"].size(), 2U);
+  EXPECT_EQ(document["drives"][1]["folder"], memory);
+  EXPECT_EQ(document["drives"][0]["free_bytes"], document["free_bytes"]);
+  EXPECT_GT(document["drives"][1]["free_bytes"], 0U);
+  // Three blocks and the header of their shard there; the fourth and the base here.
+  EXPECT_GT(document["drives"][1]["needed_bytes"], 3 * kBlockBytes);
+  EXPECT_LT(document["drives"][1]["needed_bytes"].get<std::uint64_t>(),
+            here["drives"][0]["needed_bytes"].get<std::uint64_t>() - kEmbeddingBytes);
 }
 
 TEST_F(RepackDiskDir, HasToBeThere) {

@@ -117,6 +117,19 @@ Result<Manifest> lay_out_pack(const Checkpoint& checkpoint, const WeightTable& w
 /// Adds up what a layout takes. Of extents that are still to be coded, an estimate.
 [[nodiscard]] PackSize pack_size(const Manifest& manifest);
 
+/// What a pack is still to take on one drive.
+struct DriveNeed {
+  std::filesystem::path folder;  ///< On it; is there.
+  std::uint64_t needed_bytes = 0;
+};
+
+/// The drive of `target`, and that of `options.disk_prefix` if it is another one. What an earlier
+/// run left there counts as taken.
+[[nodiscard]] std::vector<DriveNeed> pack_drive_needs(const std::filesystem::path& target,
+                                                      const PackLayout& layout,
+                                                      const Manifest& manifest,
+                                                      const PackOptions& options);
+
 /// Whether the drives of `target` and of `options.disk_prefix` have the space for a pack, as
 /// write_pack() asks before it begins.
 ///
