@@ -109,7 +109,7 @@ class Verifier {
     const Result<BulkReader> reader = BulkReader::open(pack_ / shard.name);
     if (!reader) {
       for (const Section& section : sections_of(manifest_, shard_index, VerifyDepth::kFull)) {
-        report_.mismatches.push_back(unreadable_line(shard, section, reader.error()));
+        add_unreadable(shard, section, reader.error());
       }
       return {};
     }
@@ -129,7 +129,7 @@ class Verifier {
         return read;
       }
       if (!read) {
-        report_.mismatches.push_back(unreadable_line(shard, rest[done_count], read.error()));
+        add_unreadable(shard, rest[done_count], read.error());
         ++done_count;
       }
       rest = rest.subspan(done_count);
@@ -216,6 +216,12 @@ class Verifier {
                                                    buffer);
                               },
                               {use});
+  }
+
+  void add_unreadable(const PackedShard& shard, const Section& section, const Error& error) {
+    report_.mismatches.push_back(unreadable_line(shard, section, error));
+    const bool is_gone = error.code() == ErrorCode::kCorrupt || error.code() == ErrorCode::kMissing;
+    report_.unreadable_count += is_gone ? 0 : 1;
   }
 
   void compare(const PackedShard& shard, const Section& section, const std::string& found) {

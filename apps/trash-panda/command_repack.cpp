@@ -68,19 +68,47 @@ Result<format::PackOptions> pack_options(const RepackOptions& options, Console& 
   return pack;
 }
 
-/// Reads the pack back. @retval kMismatch  It differs from what was written.
+/// Reads the pack back.
+/// @retval kMismatch  It differs from what was written.
+/// @retval kFailed    It can't be read, so that nobody knows.
 Result<void> verify_written(const std::filesystem::path& pack, Console& console) {
   ProgressBar progress(console, "verifying");
   TP_ASSIGN_OR_RETURN(
       const format::VerifyReport report,
       format::verify_pack(pack, {.progress = progress.callback(), .stop = stop_flag()}));
-  if (!report.mismatches.empty()) {
-    return std::unexpected(
-        Error(ErrorCode::kMismatch, fmt::format("{} differs from what was written: {}",
-                                                printable(pack), report.mismatches.front()))
-            .with_hint("the drive may be failing; repack to another one"));
+  if (report.mismatches.empty()) {
+    return {};
   }
-  return {};
+  if (report.mismatches.size() == report.unreadable_count) {
+    return std::unexpected(Error(
+        ErrorCode::kFailed,
+        fmt::format("{} can't be read back: {}", printable(pack), report.mismatches.front())));
+  }
+  return std::unexpected(
+      Error(ErrorCode::kMismatch, fmt::format("{} differs from what was written: {}",
+                                              printable(pack), report.mismatches.front()))
+          .with_hint("the drive may be failing; repack to another one"));
+}
+
+/// Takes away a pack that is known to be wrong. One that only could not be looked at to the end is
+/// complete, and took long to write: it stays, under the name that it was written by.
+Error after_failed_check(Error error, const PackTarget& target, Console& console) {
+  if (error.code() == ErrorCode::kMismatch || error.code() == ErrorCode::kCorrupt) {
+    if (const Result<void> removed = remove_pack(target.staged, console.logger()); !removed) {
+      console.warn(removed.error().to_string());
+    }
+    return error;
+  }
+  const std::string staged = printable(target.staged);
+  std::string hint = fmt::format(
+      "{} is complete, but not all of it was read back; look at it again with: trash-panda verify "
+      "{}",
+      staged, shell_quoted(target.staged.native()));
+  if (target.replaces) {
+    hint += fmt::format("; {} is still the old one, and another run writes the new one anew",
+                        printable(target.final));
+  }
+  return std::move(error).with_hint(hint);
 }
 
 struct WrittenPack {
@@ -154,20 +182,8 @@ Result<WrittenPack> write(const RepackOptions& options, const RepackInput& input
   TP_ASSIGN_OR_RETURN(WrittenPack written,
                       write_staged(options, input, target, std::move(pack), console));
   if (options.verify) {
-    Result<void> verified = verify_written(target.staged, console);
-    if (!verified) {
-      // What is known to be wrong must not stay. A pack that only was not looked at to the end is
-      // complete, and took long to write.
-      Error error = std::move(verified).error();
-      if (target.replaces || error.code() == ErrorCode::kMismatch) {
-        if (const Result<void> removed = remove_pack(target.staged, console.logger()); !removed) {
-          console.warn(removed.error().to_string());
-        }
-      } else if (error.code() == ErrorCode::kInterrupted) {
-        return std::unexpected(std::move(error).with_hint(fmt::format(
-            "{} is complete, but not all of it was read back", printable(target.final))));
-      }
-      return std::unexpected(std::move(error));
+    if (Result<void> verified = verify_written(target.staged, console); !verified) {
+      return std::unexpected(after_failed_check(std::move(verified).error(), target, console));
     }
   }
   TP_RETURN_IF_ERROR(publish_pack(target, console));

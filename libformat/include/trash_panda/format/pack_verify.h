@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -29,6 +31,9 @@ struct VerifyReport {
   std::uint64_t verified_bytes = 0;
   std::uint64_t extent_count = 0;       ///< That were read.
   std::vector<std::string> mismatches;  ///< One line each, naming the extent or header and shard.
+  /// How many of them are because the system could not read what is there, as when a drive or its
+  /// cable fails: that proves no damage.
+  std::size_t unreadable_count = 0;
   bool is_direct = true;  ///< Every shard was read past the page cache, so from the drive itself.
 };
 
