@@ -1,6 +1,8 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -8,11 +10,13 @@
 #include "trash_panda/base/file_system.h"
 #include "trash_panda/base/units.h"
 #include "trash_panda/format/pack_unpack.h"
+#include "trash_panda/format/pack_writer.h"
 
 #include "commands.h"
 #include "json_text.h"
 #include "model_input.h"
 #include "progress_bar.h"
+#include "resume_command.h"
 #include "signals.h"
 
 namespace trash_panda::cli {
@@ -74,6 +78,19 @@ void tell_differences(const format::UnpackLayout& layout, const format::Manifest
   }
 }
 
+/// Says what is left of a run that was interrupted, and how to go on.
+Error with_next_step(Error error, const UnpackOptions& options) {
+  if (error.code() != ErrorCode::kInterrupted) {
+    return error;
+  }
+  const std::filesystem::path staged = format::partial_pack_path(options.output.text);
+  std::error_code ignored;
+  const bool is_left = std::filesystem::exists(staged, ignored);
+  return std::move(error).with_hint(fmt::format("{} is left of {}; begin again with: {}",
+                                                is_left ? "a part" : "nothing", printable(staged),
+                                                unpack_command(options)));
+}
+
 }  // namespace
 
 Result<void> run_unpack(const UnpackOptions& options, Console& console) {
@@ -89,8 +106,12 @@ Result<void> run_unpack(const UnpackOptions& options, Console& console) {
     const InterruptScope interrupts;
     ProgressBar progress(console, "unpacking");
     unpack.progress = progress.callback();
-    TP_ASSIGN_OR_RETURN(
-        layout, format::unpack_pack(FileSystem::posix(), pack, options.output.text, unpack));
+    Result<format::UnpackLayout> unpacked =
+        format::unpack_pack(FileSystem::posix(), pack, options.output.text, unpack);
+    if (!unpacked) {
+      return std::unexpected(with_next_step(std::move(unpacked).error(), options));
+    }
+    layout = *std::move(unpacked);
   }
   if (console.json()) {
     return console.print(unpack_json(options, layout, manifest));

@@ -1,8 +1,11 @@
 // Drives that fail or are slow while a pack is read.
 
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cli_test.h"
@@ -61,6 +64,31 @@ TEST_F(ReadFaults, AreNoDamageForVerifyEither) {
   EXPECT_EQ(result.exit_code, 6) << result.err;
   EXPECT_THAT(result.err, HasSubstr("can't be read"));
   EXPECT_THAT(result.err, ::testing::Not(HasSubstr("damaged")));
+}
+
+TEST_F(ReadFaults, SlowAnUnpackingThatIsInterruptedAndSaysHowToGoOn) {
+  ASSERT_EQ(run({"repack", "model.safetensors", "--compress", "none"}).exit_code, 0);
+  std::filesystem::create_directory(path("-packs"));
+  std::filesystem::rename(path("model.panda"), path("-packs/model.panda"));
+  const std::vector<std::string> words = {
+      "unpack", "-o", "back", "--max-shard-size", "10kB", "--", "-packs/model.panda"};
+  RunningProgram program(words, with("TP_SLOW_READS_OF", "/model.panda/"));
+  // A file for the embedding and for each of the four blocks, each read by itself.
+  const std::filesystem::path first = path("back.partial/model-00001-of-00005.safetensors");
+  for (int i = 0; i < 5000 && !std::filesystem::exists(first); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  program.send(SIGINT);
+  const RunResult result = program.wait();
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  const std::string command = "unpack -o back --max-shard-size 10kB -- -packs/model.panda";
+  EXPECT_THAT(result.err, HasSubstr("nothing is left of back.partial; begin again with: "
+                                    "trash-panda " +
+                                    command));
+  EXPECT_FALSE(std::filesystem::exists(path("back.partial")));
+  const RunResult again =
+      run_shell("\"$TP\" " + command, {.folder = folder_.path(), .environment = {}, .program = {}});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
 }
 
 }  // namespace
