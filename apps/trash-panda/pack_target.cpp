@@ -101,16 +101,7 @@ Result<fs::path> disk_prefix(const Setting& disk_dir, const fs::path& target) {
 /// Takes over the pack that is to be replaced, and clears away what an interrupted run left.
 Result<std::unique_ptr<DirectoryLock>> lock_replaced(const PackTarget& target, Console& console) {
   FileSystem& files = FileSystem::posix();
-  std::unique_ptr<DirectoryLock> lock;
-  Result<std::unique_ptr<DirectoryLock>> locked = files.lock_directory(target.final);
-  if (locked) {
-    lock = *std::move(locked);
-  } else if (locked.error().code() == ErrorCode::kUnsupported) {
-    console.warn(
-        fmt::format("{}: make sure that nothing else replaces it", locked.error().message()));
-  } else {
-    return std::unexpected(std::move(locked).error());
-  }
+  TP_ASSIGN_OR_RETURN(std::unique_ptr<DirectoryLock> lock, lock_pack(target.final, console));
   fs::path old = target.staged;
   old += kOldSuffix;
   for (const fs::path& left : {target.staged, old}) {
@@ -123,6 +114,16 @@ Result<std::unique_ptr<DirectoryLock>> lock_replaced(const PackTarget& target, C
 }
 
 }  // namespace
+
+Result<std::unique_ptr<DirectoryLock>> lock_pack(const fs::path& pack, Console& console) {
+  Result<std::unique_ptr<DirectoryLock>> locked = FileSystem::posix().lock_directory(pack);
+  if (!locked && locked.error().code() == ErrorCode::kUnsupported) {
+    console.warn(
+        fmt::format("{}: make sure that nothing else replaces it", locked.error().message()));
+    return nullptr;
+  }
+  return locked;
+}
 
 Result<PackTarget> choose_target(const RepackOptions& options, const fs::path& model_path,
                                  TargetUse use, Console& console) {

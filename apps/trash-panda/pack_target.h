@@ -39,6 +39,12 @@ Result<PackTarget> choose_target(const RepackOptions& options,
                                  const std::filesystem::path& model_path, TargetUse use,
                                  Console& console);
 
+/// Locks a pack against other runs that would replace it.
+/// @return Null where its filesystem has no locks, which is warned of.
+/// @retval kLocked  Another process is replacing it, or making another pack of it.
+Result<std::unique_ptr<DirectoryLock>> lock_pack(const std::filesystem::path& pack,
+                                                 Console& console);
+
 /// Puts a complete pack under its final name; the pack that was there is removed after that. Where
 /// that fails, a warning says what is left.
 /// @retval kOutput  The system refused; the new pack is then left under its staged name.

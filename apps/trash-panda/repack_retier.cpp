@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -28,6 +31,8 @@
 namespace trash_panda::cli {
 
 namespace {
+
+namespace fs = std::filesystem;
 
 Error stale_plan(const Setting& plan, std::string why) {
   return Error(ErrorCode::kStale,
@@ -141,9 +146,23 @@ Result<void> report_retiered(const RepackOptions& options, const PackTarget& tar
 
 }  // namespace
 
-Result<void> retier(const RepackOptions& options, const std::filesystem::path& pack,
-                    Console& console) {
+Result<void> retier(const RepackOptions& options, const fs::path& pack, Console& console) {
   TP_RETURN_IF_ERROR(check_retier_options(options));
+  RepackOptions in_place = options;
+  if (!options.output.given()) {
+    in_place.output = {.text = pack.native(), .source = "MODEL"};
+    in_place.force = true;
+  }
+  TP_ASSIGN_OR_RETURN(
+      const PackTarget target,
+      choose_target(in_place, pack, options.dry_run ? TargetUse::kDryRun : TargetUse::kWrite,
+                    console));
+  std::unique_ptr<DirectoryLock> lock;
+  std::error_code error;
+  if (!options.dry_run && !fs::equivalent(pack, target.final, error)) {
+    // What is replaced is locked already. Locked or not, all must be of one pack: manifest, shards.
+    TP_ASSIGN_OR_RETURN(lock, lock_pack(fs::canonical(pack, error), console));
+  }
   TP_ASSIGN_OR_RETURN(const format::Manifest before, format::read_manifest(pack));
   TP_ASSIGN_OR_RETURN(std::string plan_text,
                       read_small_file(options.plan.text, kPlanInputBytesMax));
@@ -154,15 +173,6 @@ Result<void> retier(const RepackOptions& options, const std::filesystem::path& p
   for (std::size_t i = 0; i < tiers.size(); ++i) {
     moved_count += tiers[i] == before.extents[i].tier ? 0U : 1U;
   }
-  RepackOptions in_place = options;
-  if (!options.output.given()) {
-    in_place.output = {.text = pack.native(), .source = "MODEL"};
-    in_place.force = true;
-  }
-  TP_ASSIGN_OR_RETURN(
-      const PackTarget target,
-      choose_target(in_place, pack, options.dry_run ? TargetUse::kDryRun : TargetUse::kWrite,
-                    console));
   if (options.dry_run) {
     format::Manifest after = before;
     for (std::size_t i = 0; i < tiers.size(); ++i) {

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "trash_panda/base/file_system.h"
+
 #include "cli_test.h"
 
 namespace trash_panda::testing {
@@ -119,6 +121,24 @@ TEST_F(Retier, RefusesWhatItWouldNotDo) {
     line.insert(line.end(), words.begin(), words.end());
     expect_failure(run(line), 2, {words.front() + ": "});
   }
+}
+
+TEST_F(Retier, WaitsForWhoReplacesThePackThatItReads) {
+  const auto lock = must(FileSystem::posix().lock_directory(path("model.panda")));
+  for (const std::vector<std::string>& where :
+       std::vector<std::vector<std::string>>{{}, {"-o", "other"}}) {
+    std::vector<std::string> words = {"repack", "model.panda", "--plan", "disk.toml"};
+    words.insert(words.end(), where.begin(), where.end());
+    expect_failure(run(words), 11, {"model.panda is in use by another process"});
+  }
+  EXPECT_FALSE(std::filesystem::exists(path("other")));
+}
+
+TEST_F(Retier, TakesThePacksOwnNameAsOutput) {
+  const RunResult result =
+      run({"repack", "model.panda", "--plan", "disk.toml", "-o", "./model.panda", "--force"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(run({"verify", "model.panda"}).exit_code, 0);
 }
 
 TEST_F(Retier, DryRunTouchesNothing) {
