@@ -157,9 +157,8 @@ void define_unpack(CommandDefinition& command, UnpackOptions& options) {
   command
       .describe(
           "Makes a standard checkpoint of a pack: safetensors files and their index, with the "
-          "names, "
-          "metadata and bytes that the source had. Scales that were put "
-          "into another form keep the pack's, under the pack's names; a note says which.")
+          "names, metadata and bytes that the source had. Scales that were put into another "
+          "form keep the pack's, under the pack's names; a note says which.")
       .positional("PACK", options.pack, "a folder that repack wrote")
       .value("-o,--output", "DIR", options.output, "the checkpoint's folder, which is made")
       .value("--max-shard-size", "SIZE", options.max_shard_size,
