@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,6 +44,8 @@ class Device {
   [[nodiscard]] virtual std::string description() const = 0;
   /// Whether it computes in host memory, so that extents are used where they were read.
   [[nodiscard]] virtual bool is_host() const = 0;
+  /// @see runtime::cuda_ordinal()
+  [[nodiscard]] virtual std::optional<int> cuda_ordinal() const = 0;
   /// Pins of host memory, so that copies run beside everything else; null: nothing is pinned.
   [[nodiscard]] virtual PinLedger* pins() = 0;
 

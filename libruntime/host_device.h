@@ -11,6 +11,7 @@ class HostDevice : public Device {
  public:
   [[nodiscard]] std::string description() const override { return "CPU"; }
   [[nodiscard]] bool is_host() const override { return true; }
+  [[nodiscard]] std::optional<int> cuda_ordinal() const override { return std::nullopt; }
   [[nodiscard]] PinLedger* pins() override { return nullptr; }
   Result<DeviceMemory> allocate(std::uint64_t size_bytes) override;
   Result<DeviceEvent> make_event() override { return DeviceEvent(); }

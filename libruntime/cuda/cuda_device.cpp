@@ -30,6 +30,7 @@ DeviceAddress address_of(std::span<const std::byte> memory) {
 Result<std::shared_ptr<CudaDevice>> CudaDevice::open(const CudaDeviceOptions& options) {
   TP_ASSIGN_OR_RETURN(Driver driver, Driver::load(options.library.c_str()));
   auto device = std::make_shared<CudaDevice>();
+  device->ordinal_ = options.ordinal;
   TP_ASSIGN_OR_RETURN(device->context_, PrimaryContext::open(std::move(driver), options.ordinal));
   const PrimaryContext& context = *device->context_;
   TP_ASSIGN_OR_RETURN(device->expansion_, Expansion::load(device->context_));
@@ -165,6 +166,10 @@ namespace trash_panda::runtime {
 
 Result<std::shared_ptr<Device>> open_cuda_device(const CudaDeviceOptions& options) {
   return cuda::CudaDevice::open(options);
+}
+
+std::optional<int> cuda_ordinal(const Device& device) {
+  return device.cuda_ordinal();
 }
 
 }  // namespace trash_panda::runtime

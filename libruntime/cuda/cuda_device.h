@@ -24,6 +24,7 @@ class CudaDevice final : public runtime::Device {
 
   [[nodiscard]] std::string description() const override;
   [[nodiscard]] bool is_host() const override { return false; }
+  [[nodiscard]] std::optional<int> cuda_ordinal() const override { return ordinal_; }
   [[nodiscard]] PinLedger* pins() override { return pins_.get(); }
   Result<DeviceMemory> allocate(std::uint64_t size_bytes) override;
   Result<DeviceEvent> make_event() override;
@@ -43,6 +44,7 @@ class CudaDevice final : public runtime::Device {
   Result<void> unpin(std::span<std::byte> memory) override;
 
  private:
+  int ordinal_ = 0;
   std::shared_ptr<PrimaryContext> context_;
   std::unique_ptr<Expansion> expansion_;
   Stream copy_stream_ = nullptr;

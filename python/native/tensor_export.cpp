@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "trash_panda/runtime/array_shape.h"
+
 #include "errors.h"
 
 namespace nb = nanobind;
@@ -69,40 +71,23 @@ TypeCode type_code(Dtype dtype) {
   return TypeCode::kUint;
 }
 
-nb::dlpack::dtype make_dtype(TypeCode code, unsigned bits, unsigned lanes) {
-  return {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(bits),
-          static_cast<std::uint16_t>(lanes)};
+/// Sub-byte types are packed: an element of F4 is two values. 6-bit floats have no type that holds
+/// packed values; they cross as bytes.
+nb::dlpack::dtype dlpack_type(Dtype dtype) {
+  const unsigned bits = format::dtype_bits(dtype);
+  return {static_cast<std::uint8_t>(type_code(dtype)),
+          static_cast<std::uint8_t>(bits == 6 ? 8 : bits),
+          static_cast<std::uint16_t>(bits == 4 ? 2 : 1)};
 }
 
 }  // namespace
 
-DlpackType dlpack_type(Dtype dtype) {
-  const unsigned bits = format::dtype_bits(dtype);
-  if (bits == 4) {
-    return {make_dtype(type_code(dtype), 4, 2), 2};
-  }
-  if (bits == 6) {
-    return {make_dtype(TypeCode::kUint, 8, 1), 0};
-  }
-  return {make_dtype(type_code(dtype), bits, 1), 1};
-}
-
 nb::object export_tensor(const runtime::TensorView& tensor, DlpackDevice device, nb::handle owner) {
-  const DlpackType type = dlpack_type(tensor.dtype);
-  std::vector<std::size_t> shape(tensor.shape->begin(), tensor.shape->end());
-  if (type.values_per_element == 0) {
-    shape.assign(1, tensor.size_bytes);
-  } else if (type.values_per_element > 1) {
-    if (shape.empty() || shape.back() % type.values_per_element != 0) {
-      throw NativeError(
-          Error(ErrorCode::kUnsupported, "tensor " + std::string(tensor.name) +
-                                             " of packed 4-bit floats has "
-                                             "an odd last dimension, which Python can't express"));
-    }
-    shape.back() /= type.values_per_element;
-  }
+  const format::Shape dimensions = unwrap(runtime::array_shape(tensor));
+  const std::vector<std::size_t> shape(dimensions.begin(), dimensions.end());
   return nb::cast(nb::ndarray<>(tensor.data, shape.size(), shape.data(), owner,
-                                /*strides=*/nullptr, type.dtype, device.type, device.ordinal));
+                                /*strides=*/nullptr, dlpack_type(tensor.dtype), device.type,
+                                device.ordinal));
 }
 
 }  // namespace trash_panda::python

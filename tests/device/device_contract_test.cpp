@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -103,6 +104,10 @@ TEST_P(DeviceContract, CopiesArriveBeforeWhatWaitsForThem) {
   EXPECT_EQ(seen, text(source.span().first(kBytes)));
   must(device_->synchronize(event));
   EXPECT_TRUE(must(device_->has_passed(event)));
+}
+
+TEST_P(DeviceContract, SaysWhichGpuItIs) {
+  EXPECT_EQ(cuda_ordinal(*device_), GetParam().is_host ? std::nullopt : std::optional(0));
 }
 
 TEST_P(DeviceContract, RangesArePinnedExactly) {

@@ -38,4 +38,7 @@ struct CudaDeviceOptions {
 ///                  the driver refuses; the message says which.
 Result<std::shared_ptr<Device>> open_cuda_device(const CudaDeviceOptions& options);
 
+/// The number of a GPU, as it was opened; nothing: it is the CPU.
+[[nodiscard]] std::optional<int> cuda_ordinal(const Device& device);
+
 }  // namespace trash_panda::runtime
