@@ -32,6 +32,7 @@ build_preset() {
   local -a options runner
   set_runner "$name"
   mapfile -t options < <(cmake_options)
+  if ((with_torch)); then options+=(-DTP_TORCH=AUTO); else options+=(-DTP_TORCH=OFF); fi
   step "configure-$name" "configure build/$name" cmake --preset "$name" "${options[@]}" &&
     step "build-$name" "build build/$name with $jobs jobs" \
       "${runner[@]}" cmake --build --preset "$name" -j "$jobs"
@@ -54,10 +55,12 @@ package_build() {
   if [[ $preset == release ]]; then echo build/release; else echo build/python; fi
 }
 
-# tests_are_built: ON where build/release has them, which a package must not throw away, else OFF.
-tests_are_built() {
-  local cache=build/release/CMakeCache.txt
-  if grep -qs '^TP_BUILD_TESTS:[A-Z]*=ON' "$cache"; then echo ON; else echo OFF; fi
+# release_setting NAME: the value in build/release, which holds more than the package and must not
+# lose it to a build of the package; else OFF.
+release_setting() {
+  local value
+  value=$(sed -n "s/^$1:[A-Z]*=//p" build/release/CMakeCache.txt 2>/dev/null || true)
+  echo "${value:-OFF}"
 }
 
 # set_package_settings: sets `settings` to what pip is told to build the package the way that the
@@ -67,7 +70,9 @@ set_package_settings() {
   local -a options
   mapfile -t options < <(cmake_options)
   options+=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DTP_WARNINGS_AS_ERRORS=OFF)
-  [[ $preset != release ]] || options+=("-DTP_BUILD_TESTS=$(tests_are_built)")
+  [[ $preset != release ]] ||
+    options+=("-DTP_BUILD_TESTS=$(release_setting TP_BUILD_TESTS)"
+      "-DTP_TORCH=$(release_setting TP_TORCH)")
   settings=(--no-index --no-build-isolation --no-deps)
   settings+=("--config-settings=build-dir=$(package_build)")
   # Spelled out, as the pip of Debian 12 knows no -C.

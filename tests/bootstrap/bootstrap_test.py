@@ -138,6 +138,12 @@ class Build(BootstrapTest):
         self.assertIn("-DTP_CUDA=OFF", self.clone.calls("cmake")[0])
         self.assertNotIn("requirements-cuda", " ".join(self.clone.calls("python")))
 
+    def test_builds_the_bridge_to_torch_unless_told_to_leave_torch_out(self):
+        for options, value in (((), "AUTO"), (("--no-torch",), "OFF")):
+            self.run_ok("build", "--preset", "dev", *options)
+            self.assertIn(f"-DTP_TORCH={value}", self.clone.calls("cmake")[0])
+            self.clone.forget_calls()
+
     def test_failed_build_exits_1_with_log_and_command(self):
         self.clone.set_flag("fail-cmake")
         done = self.clone.run("build")

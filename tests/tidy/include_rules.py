@@ -27,10 +27,15 @@ THIRD_PARTY = {
     "benchmark/": ("bench",),
     "sanitizer/": ("tests",),
     "torch/": (),
-    "ATen/": (),
-    "c10/": (),
+    "ATen/": ("libtorch_bridge", "examples", "tests"),
+    "c10/": ("libtorch_bridge", "examples", "tests"),
     "Python.h": (),
 }
+# The bridge lies on libruntime, beside the apps. Its headers, alone among public ones, include
+# LibTorch, which neither the command line nor the Python package may load.
+_BRIDGE = "libtorch_bridge"
+_BRIDGE_HEADERS = "trash_panda/torch/"
+_BRIDGE_USERS = (_BRIDGE, "examples", "tests")
 # Headers of the C library and the kernel; those of C++ have neither a dot nor a slash.
 _SYSTEM = re.compile(
     r"^(?:[a-z_]+|(?:sys|linux|asm|netinet|arpa|net)/[\w/.]+\.h"
@@ -55,6 +60,10 @@ def layers(architecture_text: str) -> list[str]:
 
 def _own_header(file: SourceFile, include: Include, order: list[str]) -> str | None:
     """What is wrong with including one of our public headers here, if anything is."""
+    if include.target.startswith(_BRIDGE_HEADERS):
+        if file.place in _BRIDGE_USERS:
+            return None
+        return f"{include.target} brings LibTorch along, which is not for {file.place}"
     library = "lib" + include.target.split("/")[1]
     if library not in order:
         return f"{include.target}: there is no {library} in docs/ARCHITECTURE.md"
@@ -66,7 +75,7 @@ def _own_header(file: SourceFile, include: Include, order: list[str]) -> str | N
 def _third_party(file: SourceFile, include: Include) -> str | None:
     for start, places in THIRD_PARTY.items():
         if include.target.startswith(start):
-            if file.is_public_header:
+            if file.is_public_header and file.place != _BRIDGE:
                 return f"{include.target} is not ours: keep it out of public headers"
             if file.place not in places:
                 allowed = ", ".join(places) or "nowhere"

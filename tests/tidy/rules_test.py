@@ -78,6 +78,17 @@ class ThirdParty(unittest.TestCase):
             self.assertEqual(includes(good, f"#include <{header}>"), [], header)
             self.assertEqual(len(includes(bad, f"#include <{header}>")), 1, header)
 
+    def test_keeps_torch_behind_the_bridge(self):
+        header = "libtorch_bridge/include/trash_panda/torch/a.h"
+        for path in (header, "libtorch_bridge/a.cpp", "examples/cpp/a.cpp", "tests/torch/a.cpp"):
+            self.assertEqual(includes(path, "#include <ATen/core/Tensor.h>"), [], path)
+            self.assertEqual(includes(path, '#include "trash_panda/torch/block_stream.h"'), [])
+            self.assertEqual(len(includes(path, "#include <torch/torch.h>")), 1, path)
+        for path in ("libruntime/a.cpp", "apps/trash-panda/a.cpp", "python/native/a.cpp"):
+            found = includes(path, '#include "trash_panda/torch/block_stream.h"')
+            self.assertEqual(len(found), 1, path)
+            self.assertIn("LibTorch", found[0])
+
     def test_refuses_torch_in_libraries_and_apps(self):
         for header in ("torch/torch.h", "ATen/ATen.h", "c10/core/Device.h"):
             for path in ("libruntime/a.cpp", "apps/trash-panda/a.cpp"):
