@@ -1,5 +1,6 @@
 # Third-party libraries: the distribution's packages, found by their CMake files or by pkg-config.
-# Each is linked PRIVATE by the libraries that use it; bootstrap installs them.
+# Each is linked PRIVATE by the libraries that use it; bootstrap installs them. Installed beside the
+# libraries, for whoever links them.
 
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
@@ -9,7 +10,9 @@ find_package(nlohmann_json REQUIRED)
 find_package(tomlplusplus QUIET)
 if(NOT tomlplusplus_FOUND)
   pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus)
-  add_library(tomlplusplus::tomlplusplus ALIAS PkgConfig::tomlplusplus)
+  if(NOT TARGET tomlplusplus::tomlplusplus)
+    add_library(tomlplusplus::tomlplusplus ALIAS PkgConfig::tomlplusplus)
+  endif()
 endif()
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)

@@ -51,6 +51,7 @@ function(tp_add_library name)
     PUBLIC "$<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>"
            "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>"
     PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
+  set_target_properties(tp_${name} PROPERTIES EXPORT_NAME ${name})
   target_compile_features(tp_${name} PUBLIC cxx_std_23)
   target_link_libraries(tp_${name} PRIVATE "$<BUILD_INTERFACE:tp_options>")
 endfunction()
