@@ -256,7 +256,10 @@ at::Tensor BlockStream::tensor(std::string_view name) const {
   const std::optional<std::size_t> at = state_->base_names.find(name);
   TORCH_CHECK_INDEX(at, "there is no tensor \"", printable(name), "\" outside blocks",
                     state_->base_names.advice(name));
-  return wrap(state_->streamer.base()[*at], state_->device, state_);
+  const std::vector<TensorView>& base = state_->streamer.base();
+  TORCH_CHECK(!base.empty(), "\"", printable(name), "\" went with the memory of the GPU that was ",
+              "given back: restore_device() first");
+  return wrap(base[*at], state_->device, state_);
 }
 
 bool BlockStream::contains(std::string_view name) const {
