@@ -89,7 +89,7 @@ def test_metadata_is_answered(pack: Path) -> None:
         weight = model.layers[1].down.weight
         assert isinstance(weight, nn.Parameter)
         assert weight.shape == weight.size() == (64, 128)
-        assert (weight.dtype, weight.device.type) == (torch.bfloat16, "meta")
+        assert (weight.dtype, weight.is_meta) == (torch.bfloat16, True)
         assert (weight.numel(), weight.dim(), weight.ndim, len(weight)) == (8192, 2, 2, 64)
         assert (weight.element_size(), weight.nbytes) == (2, 16384)
         assert weight.is_floating_point()
@@ -102,6 +102,61 @@ def test_metadata_is_answered(pack: Path) -> None:
         model.requires_grad_(False)
         with pytest.raises(trash_panda.TrashPandaError, match="can't be trained"):
             model.layers[1].requires_grad_(True)
+
+
+def test_what_is_made_like_a_weight_is_where_the_weight_is_computed_with(pack: Path) -> None:
+    """As recurrent models make their first state: a tensor on meta would give garbage."""
+    model = on_meta(tower)
+    with trash_panda.load(pack, model):
+        weight = model.layers[1].down.weight
+        assert weight.device == torch.device("cpu")
+        for made in (weight.new_zeros(2, 3), torch.zeros_like(weight), weight.new_full((2,), 7)):
+            assert (type(made), made.is_meta, made.dtype) == (Tensor, False, torch.bfloat16)
+        assert torch.zeros_like(weight, device="meta").is_meta
+
+
+MISSING = r"head\.weight has no value.*set it in the model"
+
+
+def without(*names: str) -> dict[str, Tensor]:
+    return {name: t for name, t in build(tower).state_dict().items() if name not in names}
+
+
+@pytest.mark.parametrize("options", [{"strict": False}, {"ignore_missing": ["head.*"]}], ids=str)
+def test_a_weight_that_may_be_missing_is_not_computed_with(
+    packs: PackFactory, expected: Tensor, options: dict[str, object]
+) -> None:
+    pack = packs.pack(packs.checkpoint(without("head.weight")))
+    model = on_meta(tower)
+    for _ in range(2):  # Loaded anew, too.
+        with trash_panda.load(pack, model, **options):
+            assert "missing head.weight" in repr(model.head.weight)
+            with pytest.raises(trash_panda.TrashPandaError, match=MISSING):
+                model(tokens())
+    with trash_panda.load(pack, model, **options):
+        value = build(tower).to(torch.bfloat16).head.weight
+        model.head.weight = nn.Parameter(value, requires_grad=False)
+        assert_bit_equal(model(tokens()), expected)
+
+
+def test_a_weight_of_a_block_that_is_missing_or_skipped_is_not_computed_with(
+    packs: PackFactory,
+) -> None:
+    checkpoint = packs.checkpoint(without("layers.2.down.weight"))
+    for _ in range(2):
+        model = on_meta(tower)
+        trash_panda.stream_load(model, checkpoint, skip_prefixes=["layers.2.down"])
+        with pytest.raises(trash_panda.TrashPandaError, match=r"layers\.2\.down\.weight has no"):
+            model(tokens())
+        checkpoint = packs.checkpoint(build(tower).state_dict())
+
+
+def test_a_real_weight_that_may_be_missing_stays(packs: PackFactory, expected: Tensor) -> None:
+    pack = packs.pack(packs.checkpoint(without("head.weight")))
+    model = on_meta(tower)
+    model.head = build(tower).to(torch.bfloat16).head
+    with trash_panda.load(pack, model, strict=False):
+        assert_bit_equal(model(tokens()), expected)
 
 
 def test_a_closed_model_s_tensors_say_that_they_were_released(pack: Path) -> None:

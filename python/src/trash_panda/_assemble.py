@@ -89,9 +89,11 @@ class Prepared:
         # A run log tells of each use, and a pipeline drops blocks that were used for the last time.
         keep = streamer.all_resident and not run_log and memory_group is None
         stream = BlockStream(streamer, self.place, keep=keep)
-        blocks = [(block, _streamed(block, self.dtypes)) for block in self.match.blocks]
+        blocks = [(block, self._streamed(block)) for block in self.match.blocks]
         stream.install(self.model, blocks)
-        base = _set_base(self.match, streamer.base())
+        set_base = functools.partial(_set_base, self.match, device)
+        base = set_base(streamer.base())
+        self._set_missing()
         for target, buffer in self.buffers:
             for place in target.places:
                 place.put(buffer.to(device))
@@ -103,7 +105,7 @@ class Prepared:
             self.model,
             stream,
             base,
-            set_base=functools.partial(_set_base, self.match),
+            set_base=set_base,
             device=device,
             dtype=None if self.compute is None else torch_dtype(self.compute),
             plan=self.plan,
@@ -111,6 +113,39 @@ class Prepared:
             device_map=self._device_map(),
             run_log=run_log,
         )
+
+    def _streamed(self, block: Block) -> StreamedBlock:
+        placeholders = [
+            _placeholder(binding, torch_dtype(self.dtypes[binding.stored.name]), self.place.device, block)
+            for binding in block.bindings
+        ]
+        merges = [self._streamed_merge(merged, block) for merged in block.merged]
+        return StreamedBlock(block, placeholders, merges)
+
+    def _streamed_merge(self, merged: Merged, block: Block) -> StreamedMerge:
+        outputs = merged.merge.outputs(
+            [(source.shape, torch_dtype(self.dtypes[source.name])) for source in merged.sources]
+        )
+        placeholders = {
+            name: _placeholder(binding, outputs[name].dtype, self.place.device, block)
+            for name, binding in merged.bindings.items()
+        }
+        return StreamedMerge(merged, outputs, placeholders)
+
+    def _set_missing(self) -> None:
+        """Replaces the parameters that stay on the meta device, so that none computes with them."""
+        for target in self.match.missing:
+            if target.tensor.is_meta and not target.is_buffer:
+                placeholder = make_placeholder(
+                    target.tensor.shape,
+                    target.tensor.dtype,
+                    is_buffer=False,
+                    tensor_name=target.names[0],
+                    state="missing",
+                    device=self.place.device,
+                )
+                for place in target.places:
+                    place.put(placeholder)
 
     def _device_map(self) -> dict[str, str]:
         """Where the model's parts are, as accelerate says it: a device, "cpu" or "disk".
@@ -120,7 +155,9 @@ class Prepared:
         merged = (b for each in self.match.base_merged for b in each.bindings.values())
         base: list[Binding] = [*self.match.base, *merged]
         device = str(self.place.device)
-        places = {binding.names[0].rpartition(".")[0]: device for binding in base}
+        # A parameter of the model itself goes by its own name: "" would stand for all of it.
+        names = [binding.names[0] for binding in base]
+        places = {name.rpartition(".")[0] or name: device for name in names}
         paths = {id(module): path for path, module in self.model.named_modules()}
         waiting = {"gpu": device, "ram": "cpu", "disk": "disk"}
         for block in self.match.blocks:
@@ -201,28 +238,9 @@ def _dtypes_wanted(model: nn.Module, match: Match, compute: str | None) -> dict[
     return dtypes
 
 
-def _streamed(block: Block, dtypes: dict[str, str]) -> StreamedBlock:
-    placeholders = [
-        _placeholder(binding, torch_dtype(dtypes[binding.stored.name]), block)
-        for binding in block.bindings
-    ]
-    return StreamedBlock(
-        block, placeholders, [_streamed_merge(merged, dtypes, block) for merged in block.merged]
-    )
-
-
-def _streamed_merge(merged: Merged, dtypes: dict[str, str], block: Block) -> StreamedMerge:
-    outputs = merged.merge.outputs(
-        [(source.shape, torch_dtype(dtypes[source.name])) for source in merged.sources]
-    )
-    placeholders = {
-        name: _placeholder(binding, outputs[name].dtype, block)
-        for name, binding in merged.bindings.items()
-    }
-    return StreamedMerge(merged, outputs, placeholders)
-
-
-def _placeholder(binding: Binding, dtype: torch.dtype, block: Block | None = None) -> Tensor:
+def _placeholder(
+    binding: Binding, dtype: torch.dtype, device: torch.device, block: Block | None = None
+) -> Tensor:
     """What a place holds while its weight is away; outside of blocks: once it was released."""
     return make_placeholder(
         binding.placeholder.shape,
@@ -230,12 +248,13 @@ def _placeholder(binding: Binding, dtype: torch.dtype, block: Block | None = Non
         is_buffer=binding.is_buffer,
         tensor_name=binding.names[0],
         block_name=block.name if block else "",
-        is_released=block is None,
+        state="streamed" if block else "released",
+        device=device,
     )
 
 
 def _set_base(
-    match: Match, stored: Sequence[tuple[str, _native.Array]]
+    match: Match, device: torch.device, stored: Sequence[tuple[str, _native.Array]]
 ) -> list[tuple[Binding, Tensor]]:
     """Sets the tensors outside of blocks; returns them with what to put there on close().
 
@@ -254,13 +273,15 @@ def _set_base(
         value = next((other for other in tied if _same_bytes(other, value)), value)
         tied.append(value)
         binding.put(value)
-        base.append((binding, _placeholder(binding, value.dtype)))
+        base.append((binding, _placeholder(binding, value.dtype, device)))
     for merged in match.base_merged:
-        base += _set_merged(merged, arrays)
+        base += _set_merged(merged, arrays, device)
     return base
 
 
-def _set_merged(merged: Merged, arrays: dict[str, _native.Array]) -> list[tuple[Binding, Tensor]]:
+def _set_merged(
+    merged: Merged, arrays: dict[str, _native.Array], device: torch.device
+) -> list[tuple[Binding, Tensor]]:
     made = merged.merge.compute([from_dlpack(arrays[s.name]) for s in merged.sources])
     base = []
     for name, binding in merged.bindings.items():
@@ -269,7 +290,7 @@ def _set_merged(merged: Merged, arrays: dict[str, _native.Array]) -> list[tuple[
             if not binding.is_buffer:
                 value = nn.Parameter(value, requires_grad=False)
         binding.put(value)
-        base.append((binding, _placeholder(binding, value.dtype)))
+        base.append((binding, _placeholder(binding, value.dtype, device)))
     return base
 
 
