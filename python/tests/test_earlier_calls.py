@@ -198,16 +198,19 @@ def test_a_checkpoint_in_a_folder_that_can_t_be_written(
     assert_bit_equal(model(tokens()), expected)
 
 
-def test_a_bad_lookahead_in_the_environment_is_named(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["LOOKAHEAD", "PINNED_BUFFERS", "BLOCKS_IN_FLIGHT", "PROFILE"])
+def test_a_bad_value_in_the_environment_is_named(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    model = on_meta(tower)
-    stream_load(model, checkpoint)
+    stream_load(on_meta(tower), checkpoint)
     pack = checkpoint.with_name("model.panda")
-    for bad in ("two", "0", "-1"):
-        monkeypatch.setenv("TRASH_PANDA_LOOKAHEAD", bad)
-        with pytest.raises(ValueError, match="TRASH_PANDA_LOOKAHEAD"):
+    for bad in ("two", "-1", "maybe" if name == "PROFILE" else "0"):
+        monkeypatch.setenv(f"TRASH_PANDA_{name}", bad)
+        with pytest.raises(ValueError, match=f"TRASH_PANDA_{name} is '{bad}'"):
             trash_panda.load(pack, on_meta(tower))
+    for good in ("", "1"):
+        monkeypatch.setenv(f"TRASH_PANDA_{name}", good)
+        trash_panda.load(pack, on_meta(tower)).close()
 
 
 SHAPES = {"tensor": (), "channel": (24, 1), "row": (24,), "block": (3, 2)}
@@ -246,3 +249,67 @@ def test_quantizes_with_one_scale() -> None:
     assert trash_panda.quantize_fp8(weight, torch.float8_e5m2)[0].dtype == torch.float8_e5m2
     with pytest.raises(ValueError, match="no fp8"):
         trash_panda.quantize_fp8(weight, torch.float16)
+
+
+def test_one_prefix_need_not_be_a_list(checkpoint: Path) -> None:
+    report = stream_load(on_meta(tower), checkpoint, disk_prefixes="layers.", skip_prefixes="head")
+    assert report.counts == {"base": 1, "disk": 5 * LAYERS}
+    with pytest.raises(trash_panda.MissingTensorsError, match=r"head\.weight"):
+        trash_panda.load(
+            checkpoint.with_name("model.panda"),
+            on_meta(tower),
+            ignore_missing="layers.*",
+            key_map={"head.weight": None},
+        )
+    assert Plan.manual(disk="layers.0").disk == ("layers.0.",)
+
+
+def test_a_plan_may_be_its_file(checkpoint: Path, expected: Tensor, tmp_path: Path) -> None:
+    plan(None, checkpoint).assign("disk", indices=2).save(tmp_path / "plan.toml")
+    model = on_meta(tower)
+    assert stream_load(model, checkpoint, tmp_path / "plan.toml").counts["disk"] == 5
+    assert_bit_equal(model(tokens()), expected)
+
+
+def test_blocks_can_get_another_dtype(checkpoint: Path) -> None:
+    model = on_meta(tower)
+    stream_load(model, checkpoint)
+    offload_blocks(model.layers, compute_dtype=torch.float16)
+    assert_bit_equal(model(tokens()), build(tower).to(torch.float16)(tokens()))
+
+
+@pytest.mark.parametrize("wrong", [{"device": "cuda"}, {"lookahead": 0}, {"compute_dtype": "int4"}])
+def test_a_failed_install_leaves_the_model_as_it_was(
+    checkpoint: Path, expected: Tensor, wrong: dict[str, object]
+) -> None:
+    model = on_meta(tower)
+    stream_load(model, checkpoint)
+    handle = install_offload(model)
+    with pytest.raises((trash_panda.TrashPandaError, ValueError)):
+        install_offload(model, **wrong)
+    assert_bit_equal(model(tokens()), expected)
+    handle.remove()
+    with pytest.raises(trash_panda.ReleasedError):
+        model(tokens())
+
+
+def test_a_failed_load_leaves_the_model_as_it_was(checkpoint: Path, expected: Tensor) -> None:
+    model = on_meta(tower)
+    stream_load(model, checkpoint)
+    with pytest.raises(trash_panda.MissingTensorsError):
+        stream_load(model, checkpoint, key_map={"head.weight": None})
+    assert_bit_equal(model(tokens()), expected)
+
+
+def test_a_handle_of_an_earlier_load_undoes_nothing(checkpoint: Path, expected: Tensor) -> None:
+    model = on_meta(tower)
+    stream_load(model, checkpoint)
+    first = install_offload(model)
+    stream_load(model, checkpoint)
+    second = install_offload(model)
+    first.remove()
+    assert_bit_equal(model(tokens()), expected)
+    second.extend(second)
+    second.remove()
+    with pytest.raises(trash_panda.ReleasedError):
+        model(tokens())

@@ -135,6 +135,23 @@ def tower_pack(shared_packs: PackFactory) -> Path:
     return shared_packs.pack(shared_packs.checkpoint(state), tiers=["disk", "ram"] * 2)
 
 
+def test_blocks_in_wrappers_of_the_compiler_are_found(tower_pack: Path) -> None:
+    """torch.compile(module) makes another module around it, which changes all names."""
+    resident = build(lambda: Tower(LAYERS)).to(torch.bfloat16)
+    model = on_meta(lambda: Tower(LAYERS))
+    for index, layer in enumerate(model.layers):
+        model.layers[index] = torch.compile(layer, backend="eager")
+    torch._dynamo.reset()
+    try:
+        for whole in (model, torch.compile(on_meta(lambda: Tower(LAYERS)), backend="eager")):
+            with torch.no_grad(), trash_panda.load(tower_pack, whole) as offloaded:
+                assert len(offloaded.stream.blocks) == LAYERS
+                for _ in range(2):
+                    assert_bit_equal(whole(tokens()), resident(tokens()))
+    finally:
+        torch._dynamo.reset()
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("compiled", ["before load", "after load", "whole model"])
 def test_compiled_blocks_stream(tower_pack: Path, compiled: str, backend: str) -> None:

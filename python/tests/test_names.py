@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trash_panda._names import NameMap
+from trash_panda._names import NameMap, listed
 
 BARE = ["embed.weight", "layer.0.up.weight", "layer.1.up.weight"]
 PREFIXED = [f"bert.{name}" for name in BARE]
@@ -55,3 +55,8 @@ def test_two_parts_that_fit_equally_well_are_not_guessed() -> None:
 def test_nothing_in_common_finds_nothing(stored: list[str]) -> None:
     names = NameMap(same(stored), BARE)
     assert [names.find(name) for name in BARE] == [None] * 3
+
+
+def test_one_name_is_not_its_letters() -> None:
+    assert listed("head.") == listed(["head."]) == ("head.",)
+    assert listed(()) == ()

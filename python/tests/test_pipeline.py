@@ -160,3 +160,16 @@ def test_a_stage_that_fits_in_no_way_is_an_error(checkpoints: dict[str, Path]) -
         Pipeline([Stage("a", tower, checkpoints["encode"])] * 2)
     with pytest.raises(ValueError, match="forwards is 0"):
         Stage("a", tower, checkpoints["encode"], forwards=0)
+    for option in ("max_ram", "device"):
+        with pytest.raises(TypeError, match=f"stage a: {option} is the pipeline's"):
+            Stage("a", tower, checkpoints["encode"], **{option: None})
+
+
+def test_a_stage_may_skip_parts(packs: PackFactory) -> None:
+    state = build(tower).state_dict()
+    del state["head.weight"]
+    stage = Stage("encode", tower, packs.checkpoint(state), skip_prefixes="head.")
+    with Pipeline([stage]).run("encode") as model:
+        hidden = model.layers[0](model.embed(tokens()))
+        resident = build(tower).to(torch.bfloat16)
+        assert_bit_equal(hidden, resident.layers[0](resident.embed(tokens())))

@@ -203,6 +203,20 @@ def test_a_conversion_changes_nothing(
         assert_bit_equal(model(tokens()), expected)
 
 
+def test_a_conversion_to_its_own_dtype_leaves_tables_alone(pack: Path, expected: Tensor) -> None:
+    """As the rotary tables of transformers' models, which are kept in fp32."""
+    model = on_meta(tower)
+    for part in (model, model.layers[1]):
+        part.register_buffer("table", torch.ones(3), persistent=False)
+    with trash_panda.load(pack, model):
+        assert model.to("cpu", torch.bfloat16).bfloat16() is model
+        assert model.table.dtype == model.layers[1].table.dtype == torch.float32
+        for convert in (model.float, model.layers[1].half):
+            with pytest.raises(trash_panda.TrashPandaError, match="compute_dtype"):
+                convert()
+        assert_bit_equal(model(tokens()), expected)
+
+
 def test_a_conversion_to_what_it_is_already_passes(pack: Path, expected: Tensor) -> None:
     model = on_meta(tower)
     with trash_panda.load(pack, model):

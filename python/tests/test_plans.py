@@ -86,7 +86,7 @@ def test_groups_replace_the_search(packs: PackFactory) -> None:
     checkpoint = packs.checkpoint(state)
     assert {b.prefix[0] for b in plan(None, checkpoint).blocks} == {"a", "b"}
     group = trash_panda.BlockGroup("b", ["b.0.", "b.1.", "b.2."], 0)
-    for groups in (["b"], [group]):
+    for groups in (["b"], [group], "b", group):
         assert [b.prefix for b in plan(None, checkpoint, groups=groups).blocks] == group.prefixes
 
 
@@ -95,7 +95,9 @@ def test_what_the_model_lacks_is_warned_of(checkpoint: Path) -> None:
     model.extra = nn.Linear(4, 4, device="meta")
     (warning,) = plan(model, checkpoint).warnings
     assert "lacks 2 tensors of Tower: extra.weight, extra.bias" in warning
-    assert plan(model, checkpoint, skip_prefixes=["extra."]).warnings == []
+    for skipped in (["extra."], "extra."):
+        assert plan(model, checkpoint, skip_prefixes=skipped).warnings == []
+    assert plan(model, checkpoint, skip_prefixes="e.").warnings == [warning]
 
 
 def test_a_context_takes_memory(tmp_path: Path) -> None:
@@ -119,6 +121,7 @@ def test_a_context_takes_memory(tmp_path: Path) -> None:
     [
         ({"storage_dtype": "int4"}, ValueError, "int4"),
         ({"compute_dtype": "int4"}, ValueError, "compute_dtype is 'int4'"),
+        ({"activation_vram": "much"}, ValueError, "much"),
         ({"max_ram": "much"}, ValueError, "much"),
         ({"placement": "best"}, trash_panda.TrashPandaError, "best"),
         ({"profile": "absent.jsonl"}, trash_panda.TrashPandaError, "absent"),
@@ -157,6 +160,8 @@ def test_a_plan_by_hand() -> None:
     assert "size not known" in str(by_hand)
     with pytest.raises(trash_panda.PlanError, match="by hand"):
         by_hand.to_toml()
+    with pytest.raises(ValueError, match="int4"):
+        Plan.manual(resident=["b.0"], compute_dtype="int4")
     with pytest.raises(trash_panda.PlanError, match=r"b\.0\. is given twice"):
         Plan.manual(resident=["b.0"], disk=["b.0."])
 
@@ -180,6 +185,18 @@ def test_assigning_an_unknown_block_moves_none(checkpoint: Path, wrong: dict[str
     with pytest.raises(trash_panda.PlanError, match="no block"):
         made.assign(Tier.DISK, **{"indices": [0], **wrong})
     assert made.disk == ()
+
+
+def test_tiers_may_be_edited_as_text_and_blocks_not_at_all(checkpoint: Path) -> None:
+    made = plan(None, checkpoint)
+    made.blocks[1].tier = "disk"  # type: ignore[assignment]
+    assert Plan.from_toml(made.to_toml()).disk == made.disk == (layer(1),)
+    assert made.assign(Tier.RAM, indices=1).disk == ()
+    assert made.assign("disk", prefixes="layers.0", indices=0).disk == (layer(0),)
+    for change in (made.blocks.reverse, made.blocks.pop):
+        change()
+        with pytest.raises(trash_panda.PlanError, match="another order"):
+            made.to_toml()
 
 
 def test_a_plan_keeps_its_comments(checkpoint: Path, tmp_path: Path) -> None:
@@ -262,6 +279,13 @@ def test_finds_the_blocks_of_a_model() -> None:
     assert group.nbytes == trash_panda.module_nbytes(model.layers)
     assert trash_panda.find_blocks(model, min_fraction=0.99) == []
     assert trash_panda.find_blocks(model, min_blocks=LAYERS + 1) == []
+
+
+def test_finds_the_blocks_of_a_streaming_model(packs: PackFactory) -> None:
+    found = trash_panda.find_blocks(on_meta(tower).to(torch.bfloat16))
+    pack = packs.pack(packs.checkpoint(build(tower).state_dict()))
+    with trash_panda.load(pack, on_meta(tower)) as offloaded:
+        assert trash_panda.find_blocks(offloaded.model) == found
 
 
 def test_bytes_of_a_module_count_ties_once() -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 import trash_panda
 from conftest import PackFactory
-from models import Tower, assert_bit_equal, build, tokens
+from models import Tower, assert_bit_equal, build, on_meta, tokens
 from trash_panda import _gpu
 from trash_panda._stages import remembered_activation
 
@@ -73,6 +74,61 @@ def test_the_key_is_the_checkpoint_by_default(checkpoint: Path) -> None:
     with trash_panda.stage(lambda: Tower(LAYERS), checkpoint):
         pass
     assert remembered_activation(str(checkpoint)) is not None
+
+
+class Wide(nn.Module):
+    """Some 50 MB of weights that stay in RAM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(1024, 1024, bias=False) for _ in range(24))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        for layer in self.layers:
+            hidden = layer(hidden)
+        return hidden
+
+
+def test_weights_that_are_read_to_stay_are_no_activations(packs: PackFactory) -> None:
+    checkpoint = packs.checkpoint(on_meta(Wide).to_empty(device="cpu").bfloat16().state_dict())
+    hidden = torch.zeros(1, 1024, dtype=torch.bfloat16)
+    with torch.no_grad(), trash_panda.stage(Wide, checkpoint, "wide") as (model, plan):
+        assert len(plan.streamed) == 24
+        assert trash_panda.measure_activation_vram(lambda: model(hidden)) < BIG // 4
+    remembered = remembered_activation("wide")
+    assert remembered is not None
+    assert remembered < BIG // 4
+
+
+def test_what_was_remembered_is_planned_with(checkpoint: Path) -> None:
+    machine = trash_panda.Hardware(12 * 10**9, 12 * 10**9, 32 * 10**9, 32 * 10**9, "a GPU")
+
+    def make(activation: object) -> trash_panda.Plan:
+        return trash_panda.plan(None, checkpoint, hardware=machine, activation_vram=activation)
+
+    assert any("stage() once" in warning for warning in make("auto").warnings)
+    with trash_panda.stage(lambda: Tower(LAYERS), checkpoint):
+        torch.ones(BIG // 4)
+    remembered = remembered_activation(str(checkpoint))
+    assert make("auto").to_toml() == make(remembered).to_toml() != make(0).to_toml()
+    assert not any("stage() once" in warning for warning in make("auto").warnings)
+
+
+def test_what_loading_needs_is_handed_on(packs: PackFactory) -> None:
+    state = build(lambda: Tower(LAYERS)).state_dict()
+    del state["head.weight"]
+    checkpoint = packs.checkpoint(state)
+    with trash_panda.stage(lambda: Tower(LAYERS), checkpoint, skip_prefixes=["head."]) as (
+        model,
+        plan,
+    ):
+        assert plan.warnings == []
+        assert not model.embed.weight.is_meta
+    with (
+        pytest.raises(trash_panda.UnsupportedFormatError, match="cuda"),
+        trash_panda.stage(lambda: Tower(LAYERS), checkpoint, device="cuda", skip_prefixes="head."),
+    ):
+        pass
 
 
 def test_measures_what_a_call_takes() -> None:

@@ -90,7 +90,8 @@ class Prepared:
         keep = streamer.all_resident and not run_log and memory_group is None
         stream = BlockStream(streamer, self.place, keep=keep)
         blocks = [(block, self._streamed(block)) for block in self.match.blocks]
-        stream.install(self.model, blocks)
+        dtype = None if self.compute is None else torch_dtype(self.compute)
+        stream.install(self.model, blocks, dtype)
         set_base = functools.partial(_set_base, self.match, device)
         base = set_base(streamer.base())
         self._set_missing()
@@ -107,7 +108,7 @@ class Prepared:
             base,
             set_base=set_base,
             device=device,
-            dtype=None if self.compute is None else torch_dtype(self.compute),
+            dtype=dtype,
             plan=self.plan,
             unexpected=self.match.unexpected,
             device_map=self._device_map(),

@@ -31,12 +31,11 @@ def find_blocks(
     from ._dtypes import safetensors_dtype
     from ._targets import collect_targets
 
+    targets = [target for target in collect_targets(model) if target.persistent]
     tensors = [
-        (target.names[0], safetensors_dtype(target.tensor.dtype), tuple(target.tensor.shape))
-        for target in collect_targets(model)
-        if target.persistent
+        (t.names[0], safetensors_dtype(t.tensor.dtype), tuple(t.tensor.shape)) for t in targets
     ]
-    total = sum(t.numel() * t.element_size() for t in model.state_dict(keep_vars=True).values())
+    total = sum(target.tensor.nbytes for target in targets)
     groups = [
         BlockGroup(
             prefix.removesuffix("."), [f"{name}." for name, _ in blocks], sum(s for _, s in blocks)

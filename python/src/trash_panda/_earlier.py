@@ -13,9 +13,10 @@ from ._errors import TrashPandaError
 from ._handle import OffloadHandle
 from ._load import load
 from ._load_report import LoadReport, make_report
+from ._names import listed
 from ._offloaded import Offloaded
 from ._packing import default_pack, ensure_pack
-from ._plan import Plan, place_by_prefix
+from ._plan import Plan, as_plan, place_by_prefix
 from ._planning import plan as make_plan
 from ._storage import stored_as
 from ._tiers import Tier
@@ -80,6 +81,7 @@ def stream_load(
     :raises MissingTensorsError: the checkpoint lacks tensors of the model.
     """
     require_torch()
+    plan = as_plan(plan)
     if plan is not None and storage_dtype == "auto":
         storage_dtype = plan.storage_dtype
     checkpoint = stored_as(Path(path), storage_dtype)
@@ -91,17 +93,15 @@ def stream_load(
     )
     pack = default_pack(checkpoint)
     ensure_pack(checkpoint, pack, chosen.save)
-    skipped = tuple(_dotted(prefix) for prefix in skip_prefixes)
-    options: dict[str, Any] = {
+    options = {
         "device": device,
         "compute_dtype": compute_dtype if plan is None else None,
-        "ignore_missing": [f"{prefix}*" for prefix in skipped],
-        "key_map": _skipping(key_map, skipped) if skipped else key_map,
+        **without_prefixes(key_map, skip_prefixes),
     }
-    _end(model)
-    offloaded = load(pack, model, plan=chosen, **options)
+    offloaded = _load_instead(model, pack, chosen, options)
     model.__dict__[_RECORD] = _Loaded(pack, chosen, options, offloaded)
     _models.add(model)
+    skipped = tuple(_dotted(prefix) for prefix in listed(skip_prefixes))
     return make_report(pack, chosen, offloaded.unexpected, skipped)
 
 
@@ -129,20 +129,20 @@ def install_offload(
             f"this {type(model).__name__} was not loaded by stream_load(); call that first, or "
             "load() for both steps in one"
         )
+    plan = as_plan(plan)
     changes = {"device": device, "compute_dtype": compute_dtype, "lookahead": lookahead}
     changes = {name: value for name, value in changes.items() if value is not None}
     if plan is not None or changes or loaded.offloaded.closed:
-        loaded.offloaded.close()
-        loaded.plan = loaded.plan if plan is None else plan
-        loaded.options |= changes
-        loaded.offloaded = load(loaded.pack, model, plan=loaded.plan, **loaded.options)
+        chosen = loaded.plan if plan is None else plan
+        options = loaded.options | changes
+        loaded.offloaded = _load_instead(model, loaded.pack, chosen, options)
+        loaded.plan, loaded.options = chosen, options
     loaded.install_count += 1
-    reference = weakref.ref(model)
+    reference = weakref.ref(loaded)
 
     def undo() -> None:
-        alive = reference()
-        record = None if alive is None else _loaded(alive)
-        if record is None:
+        record = reference()
+        if record is None:  # The model is gone, or was loaded anew since.
             return
         record.install_count -= 1
         if record.install_count <= 0:
@@ -166,6 +166,7 @@ def offload_blocks(
 
     Blocks that hold their own weights already compute with them where they are; they need none.
 
+    :param compute_dtype: default: that of stream_load().
     :param disk, prefetcher, profile: have no effect: the engine reads ahead by itself.
     :raises TrashPandaError: a block has no weights, and belongs to no model that was loaded.
     """
@@ -182,7 +183,9 @@ def offload_blocks(
                 "stream_load() first"
             )
     for owner in owners.values():
-        handle.extend(install_offload(owner, device=device, lookahead=lookahead))
+        handle.extend(
+            install_offload(owner, device=device, compute_dtype=compute_dtype, lookahead=lookahead)
+        )
     return handle
 
 
@@ -192,7 +195,7 @@ def _choose_plan(
     prefixes: dict[Tier, Sequence[str]],
     compute_dtype: str | torch.dtype,
 ) -> Plan:
-    tiers = {_dotted(prefix): tier for tier, given in prefixes.items() for prefix in given}
+    tiers = {_dotted(prefix): tier for tier, given in prefixes.items() for prefix in listed(given)}
     if plan is not None:
         if tiers:
             raise TypeError("stream_load() takes a plan or prefixes, not both")
@@ -209,6 +212,15 @@ def _dotted(prefix: str) -> str:
     return prefix if prefix.endswith(".") else prefix + "."
 
 
+def without_prefixes(key_map: KeyMap | None, skip_prefixes: str | Iterable[str]) -> dict[str, Any]:
+    """What load() is given to leave out what is under the prefixes."""
+    skipped = tuple(_dotted(prefix) for prefix in listed(skip_prefixes))
+    return {
+        "ignore_missing": [f"{prefix}*" for prefix in skipped],
+        "key_map": _skipping(key_map, skipped) if skipped else key_map,
+    }
+
+
 def _skipping(key_map: KeyMap | None, skipped: tuple[str, ...]) -> KeyMap:
     """The key_map, which drops what is under the prefixes too."""
 
@@ -222,9 +234,16 @@ def _skipping(key_map: KeyMap | None, skipped: tuple[str, ...]) -> KeyMap:
     return rename
 
 
-def _end(model: nn.Module) -> None:
-    """Lets an earlier stream of the model end."""
-    loaded: _Loaded | None = model.__dict__.pop(_RECORD, None)
-    _models.discard(model)
-    if loaded is not None:
-        loaded.offloaded.remove()
+def _load_instead(model: nn.Module, pack: Path, plan: Plan, options: dict[str, Any]) -> Offloaded:
+    """As load(), instead of what stream_load() gave the model before, which stays if this fails."""
+    earlier = _loaded(model)
+    streams = earlier is not None and not earlier.offloaded.closed
+    if earlier is not None:
+        earlier.offloaded.remove()
+    try:
+        return load(pack, model, plan=plan, **options)
+    except BaseException:
+        if earlier is not None and streams:
+            again = load(earlier.pack, model, plan=earlier.plan, **earlier.options)
+            earlier.offloaded = again
+        raise

@@ -10,6 +10,22 @@ import os
 _PREFIX = "TRASH_PANDA_"
 
 
+_FLAGS = ("", "0", "1", "false", "true", "no", "yes")
+
+
+def check_environment() -> None:
+    """Raises ValueError for a bad value of a variable that the earlier library had.
+
+    They have no effect so far: nothing is pinned or copied to a GPU by this package, and counters
+    count always.
+    """
+    count_from_environment("PINNED_BUFFERS", least=1)
+    count_from_environment("BLOCKS_IN_FLIGHT", least=1)
+    text = os.environ.get(_PREFIX + "PROFILE", "").strip()
+    if text.lower() not in _FLAGS:
+        raise ValueError(f"{_PREFIX}PROFILE is {text!r}, not one of 0, 1, false, true, no, yes")
+
+
 def count_from_environment(name: str, least: int = 0) -> int | None:
     """The whole number in TRASH_PANDA_<name>; None when it is not set or empty.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ._folders import find_model
-from ._load import load, prepare_load
+from ._load import load, prepare_load, stored_plan
 from ._offloaded import Offloaded
 from ._pack import Pack, StoredPlan
 from ._packing import ensure_pack, is_fresh
@@ -73,12 +72,11 @@ def from_pretrained(
     folder = find_model(model_id_or_dir, subfolder, local_files_only=local_files_only)
     model = build_empty(folder.path, cls, None if compute is None else torch_dtype(compute))
     chosen = None if plan == "auto" else plan
+    stored = stored_plan(chosen)
 
     def write_plan(file: Path) -> None:
-        if isinstance(chosen, Plan):
-            chosen.save(file)
-        elif chosen is not None:
-            shutil.copyfile(chosen, file)
+        if stored is not None:
+            file.write_text(stored.text, encoding="utf-8")
         else:
             dtype_name = plan_dtype_name(compute)
             command: list[str | Path] = ["plan", folder.path, "--compute-dtype", dtype_name]

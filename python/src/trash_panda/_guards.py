@@ -22,7 +22,7 @@ class NotCopyable:
     def _refuse(self) -> NoReturn:
         raise TrashPandaError(
             "a model whose weights stream can't be copied or pickled: build another one and load "
-            "the pack again, or close() this one first"
+            "the pack again"
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
@@ -36,16 +36,26 @@ class _Conversion(NotCopyable):
     """Stands before a module's _apply(), which is what to(), half(), cpu() and the like call."""
 
     def __init__(
-        self, module: nn.Module, device: torch.device, move: Callable[[torch.device], bool]
+        self,
+        module: nn.Module,
+        dtype: torch.dtype | None,
+        device: torch.device,
+        move: Callable[[torch.device], bool],
     ) -> None:
         self._module = weakref.ref(module)
+        self._dtype = dtype
         self._device = device
         self._move = move
 
     def __call__(self, change: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         module = self._module()
         assert module is not None
-        dtypes = {t.dtype for t in (*module.parameters(), *module.buffers())}
+        if self._dtype is None:
+            dtypes = {t.dtype for t in (*module.parameters(), *module.buffers())}
+        else:
+            # What is kept in another dtype, such as rotary tables, is so for a reason: to() the
+            # dtype that the model has changes nothing of that either.
+            dtypes = {self._dtype}
         with torch.inference_mode(False):
             probes = [torch.zeros(1, dtype=dtype, device=self._device) for dtype in dtypes]
         changed = [(probe, change(probe)) for probe in probes]
@@ -84,6 +94,7 @@ def _refuse_load_state_dict(module: nn.Module, state: Any, prefix: str, *rest: A
 class Guards:
     """The guards on the modules that hold streamed weights, at any depth.
 
+    :param dtype: that the model computes in; None: each weight's own.
     :param device: where the model computes.
     :param move: told where the model is to go; answers whether that was all there is to do.
     """
@@ -92,6 +103,7 @@ class Guards:
         self,
         model: nn.Module,
         tensor_names: Iterable[str],
+        dtype: torch.dtype | None,
         device: torch.device,
         move: Callable[[torch.device], bool],
     ) -> None:
@@ -102,7 +114,7 @@ class Guards:
         for module in dict.fromkeys(modules):
             self._modules.append(weakref.ref(module))
             module._apply = _Conversion(  # type: ignore[method-assign]
-                module, device, move if module is model else _stay
+                module, dtype, device, move if module is model else _stay
             )
             self._handles.append(module.register_load_state_dict_pre_hook(_refuse_load_state_dict))  # type: ignore[no-untyped-call]
 

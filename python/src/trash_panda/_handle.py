@@ -13,8 +13,9 @@ class OffloadHandle:
 
     def extend(self, other: OffloadHandle) -> None:
         """Takes over what the other one would undo."""
-        self._undo += other._undo
-        other._undo = []
+        if other is not self:
+            self._undo += other._undo
+            other._undo = []
 
     def remove(self) -> None:
         """Takes the hooks off and releases the weights. A second call does nothing."""

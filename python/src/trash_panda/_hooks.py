@@ -24,6 +24,8 @@ from ._streamed import StreamedBlock
 
 if TYPE_CHECKING:
     from ._offloaded import Offloaded
+# All that there are, to know how much of the process's memory is weights.
+streams: weakref.WeakSet[BlockStream] = weakref.WeakSet()
 
 
 class BlockStream:
@@ -55,15 +57,21 @@ class BlockStream:
         self.forwards_left: int | None = None
         self.on_freed: Callable[[], object] | None = None
         self.not_read_yet: dict[int, int] = {}  # Bytes of RAM blocks, by index.
+        streams.add(self)
 
-    def install(self, model: nn.Module, blocks: Sequence[tuple[Block, StreamedBlock]]) -> None:
-        """Hooks the model and the modules of its blocks."""
+    def install(
+        self,
+        model: nn.Module,
+        blocks: Sequence[tuple[Block, StreamedBlock]],
+        dtype: torch.dtype | None,
+    ) -> None:
+        """Hooks the model and the modules of its blocks. `dtype` is what it computes in."""
         self.blocks = [streamed for _, streamed in blocks]
         for streamed in self.blocks:
             streamed.let_stay(self._keep)
         bindings = [binding for block, _ in blocks for binding in block.all_bindings()]
         names = [name for each in bindings for name in each.names]
-        self._guards = Guards(model, names, self.device, self.move)
+        self._guards = Guards(model, names, dtype, self.device, self.move)
         self._handles += _hook(model, _ModelHooks(self))
         for block, streamed in blocks:
             hooks = _BlockHooks(self, streamed)
@@ -99,6 +107,15 @@ class BlockStream:
         if self._last_stats is None:
             raise TrashPandaError("this model was closed in a forked child, which has no counters")
         return self._last_stats
+
+    def kept_bytes(self) -> int:
+        """Memory of the weights that were read to stay, and in which some are made."""
+        if self._streamer is None or self._streamer.forked:
+            return 0
+        stats = self.stats()
+        read_bytes: int = stats["read_bytes_base"] + stats["read_bytes_ram"]
+        kept: int = min(read_bytes, stats["weight_memory_bytes"]) + stats["merged_memory_bytes"]
+        return kept
 
     def claimed_bytes(self) -> int:
         """What RAM blocks will take that were not used yet. Any thread may ask."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import _native
-from ._environment import count_from_environment
+from ._environment import check_environment, count_from_environment
 from ._errors import IntegrityError, TrashPandaError
 from ._offloaded import Offloaded
 from ._pack import Pack, StoredPlan
@@ -103,11 +103,15 @@ def prepare_load(
 ) -> Prepared:
     """What load() does before it takes memory and changes the model. Arguments as there."""
     require_torch()
-    if model is None:
+    from torch import nn
+
+    if not isinstance(model, nn.Module):
+        given = "" if model is None else f", not a {type(model).__name__}"
         raise TypeError(
-            'load() needs the model: with torch.device("meta"): model = Model(config); '
+            f'load() needs the model{given}: with torch.device("meta"): model = Model(config); '
             "trash_panda.load(pack, model)"
         )
+    check_environment()
     if verify not in ("headers", "full"):
         raise ValueError(f'verify is {verify!r}, not "headers" or "full"')
     pack = pack_dir if isinstance(pack_dir, Pack) else Pack.open(pack_dir)

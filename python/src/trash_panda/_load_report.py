@@ -8,6 +8,7 @@ from pathlib import Path
 
 from . import _native
 from ._plan import Plan
+from ._tiers import Tier
 from ._units import format_bytes
 
 
@@ -45,7 +46,7 @@ def make_report(
         unexpected=[name for name in unexpected if not name.startswith(skipped)],
         warnings=list(plan.warnings),
     )
-    tiers = {block.prefix: block.tier.value for block in plan.blocks}
+    tiers = {block.prefix: Tier(block.tier).value for block in plan.blocks}
     for extent in _native.read_manifest(pack)["extents"]:
         tier = tiers.get(extent["name"] + ".", "base")
         for tensor in extent["tensors"]:

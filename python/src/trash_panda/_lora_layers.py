@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ._errors import CheckpointError, UnsupportedFormatError
 from ._lora_files import LowRank
+from ._names import uncompiled
 
 _log = logging.getLogger("trash_panda")
 _NAMES_SHOWN = 3
@@ -52,7 +53,7 @@ def find_layers(model: nn.Module, parts: Sequence[LowRank], where: str) -> list[
     Parts of other models in a pipeline, which files name with a beginning of their own, are left
     out with a note. Raises CheckpointError when others find no layer or don't fit in shape.
     """
-    modules = {path: m for path, m in model.named_modules() if _weight(m) is not None}
+    modules = {uncompiled(path): m for path, m in model.named_modules() if _weight(m) is not None}
     flat = _flat_names(modules)
     found: list[Adapted] = []
     lost: list[str] = []

@@ -13,7 +13,7 @@ from ._bind_merges import bind_merges, place_merges
 from ._bindings import Match, Stored
 from ._errors import CheckpointError, MissingTensorsError
 from ._keys import KeyMap, make_key_table
-from ._names import NameMap
+from ._names import NameMap, listed
 from ._owners import find_blocks, in_extents
 from ._pack import Pack, StoredTensor
 from ._targets import Target, collect_targets
@@ -123,7 +123,7 @@ def _check_missing(
     strict: bool,
     ignore_missing: Iterable[str],
 ) -> None:
-    ignored = [re.compile(fnmatch.translate(glob)) for glob in ignore_missing]
+    ignored = [re.compile(fnmatch.translate(glob)) for glob in listed(ignore_missing)]
     ignored += _patterns(model, "_keys_to_ignore_on_load_missing")
     names = [
         name

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 # Prefixes are guessed from this many names at either end of a list: enough to meet both a model's
 # body and its head.
 _SAMPLE_COUNT = 8
+
+
+def listed(names: str | Iterable[str]) -> tuple[str, ...]:
+    """One name or several. A text is one of them, not its letters."""
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def uncompiled(path: str) -> str:
+    """The path without the wrappers that torch.compile(module) puts around modules."""
+    return path.replace("_orig_mod.", "")
 
 
 class NameMap:

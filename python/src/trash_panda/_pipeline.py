@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import _native
+from ._earlier import without_prefixes
 from ._errors import TrashPandaError
 from ._packing import default_pack, ensure_pack
 from ._plan import Plan
@@ -53,6 +54,9 @@ class Stage:
     ) -> None:
         if forwards is not None and forwards < 1:
             raise ValueError(f"stage {name}: forwards is {forwards}; a run calls its model once")
+        for option in ("max_ram", "device"):
+            if option in plan_kw:
+                raise TypeError(f"stage {name}: {option} is the pipeline's, for all of its stages")
         self.name = name
         self.build = build
         self.checkpoint = Path(checkpoint)
@@ -236,7 +240,9 @@ class Pipeline:
             self._models[name],
             plan=planned,
             device=self._device,
-            key_map=stage.plan_kw.get("key_map"),
+            **without_prefixes(
+                stage.plan_kw.get("key_map"), stage.plan_kw.get("skip_prefixes", ())
+            ),
         )
         memory = _memory(planned)
         return LoadAhead(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from . import _native
 from ._errors import CheckpointError, PlanError
 from ._explanation import explanation
+from ._names import listed
 from ._tiers import BlockPlan, Tier
 from ._units import format_bytes, parse_dtype
 
@@ -63,9 +64,10 @@ class Plan:
         storage_dtype: str | torch.dtype | None = "auto",
     ) -> Plan:
         """A plan by hand, of prefixes ("blocks.0" or "blocks.0."), in order of execution."""
+        parse_dtype(compute_dtype)
         parse_dtype(storage_dtype)
         tiers = ((Tier.GPU, resident), (Tier.RAM, streamed), (Tier.DISK, disk))
-        blocks = [BlockPlan(_dotted(p), tier) for tier, prefixes in tiers for p in prefixes]
+        blocks = [BlockPlan(_dotted(p), tier) for tier, prefixes in tiers for p in listed(prefixes)]
         seen: set[str] = set()
         for block in blocks:
             if block.prefix in seen:
@@ -123,9 +125,16 @@ class Plan:
                 "this plan was written by hand and knows no checkpoint yet: use it with "
                 "stream_load(), or make it by plan(model, checkpoint) and assign()"
             )
-        if [b.tier for b in Plan.from_toml(self._toml).blocks] == [b.tier for b in self.blocks]:
+        planned = Plan.from_toml(self._toml).blocks
+        if [block.prefix for block in planned] != [block.prefix for block in self.blocks]:
+            raise PlanError(
+                "blocks of this plan were added, removed or put in another order, which only their "
+                "checkpoint can be: change their tiers, or plan again with other groups"
+            )
+        tiers = [Tier(block.tier) for block in self.blocks]
+        if [block.tier for block in planned] == tiers:
             return self._toml  # With its comments.
-        return _native.retier_plan(self._toml, "plan", [block.tier.value for block in self.blocks])
+        return _native.retier_plan(self._toml, "plan", [tier.value for tier in tiers])
 
     def for_checkpoint(self, planned: Plan) -> Plan:
         """This plan's tiers in `planned`, a plan of the checkpoint. See place_by_prefix()."""
@@ -165,23 +174,23 @@ class Plan:
         self,
         tier: Tier | str,
         *,
-        indices: Iterable[int] | None = None,
+        indices: Iterable[int] | int | None = None,
         prefixes: Iterable[str] | None = None,
     ) -> Plan:
         """Moves blocks to a tier and returns this plan.
 
-        :param indices: positions in `blocks`; negative ones count from the end.
+        :param indices: positions in `blocks`, or one; negative ones count from the end.
         :param prefixes: such as "blocks.3" or "blocks.3.".
         :raises PlanError: there is no such block; then none is moved.
         """
         wanted = Tier(tier)
         by_prefix = {block.prefix: block for block in self.blocks}
         chosen = []
-        for index in indices or ():
+        for index in (indices,) if isinstance(indices, int) else indices or ():
             if not -len(self.blocks) <= index < len(self.blocks):
                 raise PlanError(f"there is no block {index}: the plan has {len(self.blocks)}")
             chosen.append(self.blocks[index])
-        for prefix in prefixes or ():
+        for prefix in listed(prefixes or ()):
             if _dotted(prefix) not in by_prefix:
                 raise PlanError(f"the plan has no block {prefix}; the first is {self._first()}")
             chosen.append(by_prefix[_dotted(prefix)])
@@ -233,6 +242,11 @@ class Plan:
 
     def _dtype(self) -> str:
         return str(self._compute_dtype).removeprefix("torch.")
+
+
+def as_plan(plan: Plan | str | os.PathLike[str] | None) -> Plan | None:
+    """The plan, or that of the file."""
+    return plan if plan is None or isinstance(plan, Plan) else Plan.load(plan)
 
 
 def place_by_prefix(planned: Plan, tiers: dict[str, Tier], rest: Tier | None = None) -> Plan:

@@ -12,6 +12,7 @@ from . import _native
 from ._block_groups import BlockGroup
 from ._errors import DoesNotFitError
 from ._hardware import Hardware
+from ._names import listed
 from ._plan import Plan
 from ._program import run_program
 from ._storage import stored_as
@@ -43,7 +44,7 @@ def plan(
     lookahead: int | None = None,
     spread_disk: bool = True,
     hardware: Hardware | None = None,
-    groups: Sequence[BlockGroup | str] | None = None,
+    groups: Sequence[BlockGroup | str] | BlockGroup | str | None = None,
     hw: str | os.PathLike[str] | None = None,
     profile: str | os.PathLike[str] | None = None,
     placement: str = "cost",
@@ -65,6 +66,8 @@ def plan(
         so, and the plan is for that copy. "fp8" is lossy.
     :param resident_blocks: exactly so many blocks in VRAM.
     :param headroom_vram: VRAM to keep free, 1.5GB; or, measured, `activation_vram`.
+    :param activation_vram: what a use takes beside the weights; "auto": what stage() remembers of
+        this checkpoint.
     :param min_free_ram: RAM to keep free; by default 8 % of it within 1 to 4 GiB.
     :param allow_disk: False: an error if not all blocks can stay in memory.
     :param lookahead: blocks to read ahead.
@@ -78,6 +81,7 @@ def plan(
     :raises DoesNotFitError: a budget can't be met; PlanError: a setting is wrong.
     :raises CheckpointError: the checkpoint is missing or damaged.
     """
+    named = os.fspath(checkpoint)
     checkpoint = stored_as(Path(checkpoint), storage_dtype)
     from ._dtypes import compute_dtype_name, plan_dtype_name
 
@@ -86,7 +90,7 @@ def plan(
         "--resident-blocks": resident_blocks,
         "--max-vram": parse_bytes(max_vram),
         "--headroom-vram": parse_bytes(headroom_vram),
-        "--activation-vram": parse_bytes(activation_vram),
+        "--activation-vram": _activation_bytes(activation_vram, named),
         "--max-ram": parse_bytes(max_ram),
         "--min-free-ram": None if min_free_ram == "auto" else parse_bytes(min_free_ram),
         "--lookahead": lookahead,
@@ -102,7 +106,7 @@ def plan(
             command += [flag, str(value)]
     if not allow_disk:
         command.append("--no-disk")
-    for group in groups or ():
+    for group in (groups,) if isinstance(groups, (str, BlockGroup)) else groups or ():
         command += ["--group", group if isinstance(group, str) else group.name]
     beside = 0
     if model is not None:
@@ -111,6 +115,10 @@ def plan(
         beside = merged_bytes(model, checkpoint, compute_dtype, key_map)
     made = plan_beside(command, hardware, beside)
     made.storage_dtype = storage_dtype
+    if activation_vram == "auto" and options["--activation-vram"] is None:
+        made.warnings.append(
+            f"what {named} takes beside its weights is not known: run stage() once"
+        )
     if not spread_disk:
         _move_disk_to_the_end(made)
     if model is not None:
@@ -166,6 +174,14 @@ def _run(command: Sequence[str | Path], hardware: Hardware | None) -> Plan:
     return Plan.from_toml(text, warnings=document.get("warnings") or ())
 
 
+def _activation_bytes(wanted: int | str | None, checkpoint: str) -> int | None:
+    if wanted != "auto":
+        return parse_bytes(wanted)
+    from ._stages import remembered_activation
+
+    return remembered_activation(checkpoint)
+
+
 def _gpu_index(device: str | torch.device | None) -> int | None:
     kind, _, index = str(device or "cpu").partition(":")
     return int(index) if kind == "cuda" and index else None
@@ -187,7 +203,7 @@ def _lacking(
     from ._match import missing_names
 
     stored = [name for name, _, _ in _native.read_checkpoint(Path(checkpoint))["tensors"]]
-    skipped = tuple(skip_prefixes)
+    skipped = listed(skip_prefixes)
     names = [name for name in missing_names(model, stored, key_map) if not name.startswith(skipped)]
     if not names:
         return []

@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 _log = logging.getLogger("trash_panda")
+# What plan() takes to compare a checkpoint with the model, and loading to do it.
+_OF_LOADING = ("device", "key_map", "skip_prefixes")
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,8 @@ def stage(
     with parameters_on_meta():
         model = build()
     planned = make_plan(model, checkpoint, **plan_kw)
-    stream_load(model, checkpoint, plan=planned, key_map=plan_kw.get("key_map"))
+    both = {name: plan_kw[name] for name in _OF_LOADING if name in plan_kw}
+    stream_load(model, checkpoint, plan=planned, **both)
     handle = install_offload(model, device=plan_kw.get("device"))
     meter = PeakMeter(plan_kw.get("device"))
     try:
@@ -89,7 +93,8 @@ def measure_activation_vram(
     fn: Callable[[], object], plan: Plan | None = None, device: str | torch.device | None = None
 ) -> int:
     """Calls `fn` once and returns the memory in bytes that it took at its peak, beside what was
-    taken before: of the GPU that it computes on, as torch counts it, or of this process.
+    taken before: of the GPU that it computes on, as torch counts it, or of this process, less the
+    weights that were read meanwhile to stay.
 
     :param device: default: the GPU that torch computes on, else the CPU.
     """
@@ -101,7 +106,7 @@ def measure_activation_vram(
 
 
 class PeakMeter:
-    """The most memory that is taken from now on, beside what is taken now.
+    """The most memory that is taken from now on, beside what is taken now and weights that stay.
 
     On a GPU that is torch's: streamed weights are in memory of the engine, and not counted.
     """
@@ -115,7 +120,7 @@ class PeakMeter:
             self.where = "this process"
             with contextlib.suppress(OSError):
                 Path("/proc/self/clear_refs").write_text("5")  # proc(5): resets VmHWM.
-            self._before = _memory("VmRSS")
+            self._before, self._kept_before = _memory("VmRSS"), _kept_bytes()
         else:
             import torch
 
@@ -125,10 +130,17 @@ class PeakMeter:
 
     def peak_bytes(self) -> int:
         if self._device.type == "cpu":
-            return max(0, _memory("VmHWM") - self._before)
+            kept = max(0, _kept_bytes() - self._kept_before)
+            return max(0, _memory("VmHWM") - self._before - kept)
         import torch
 
         return max(0, torch.cuda.max_memory_allocated(self._device) - self._before)
+
+
+def _kept_bytes() -> int:
+    """Of weights that were read to stay, of all models that stream now."""
+    hooks = sys.modules.get("trash_panda._hooks")
+    return 0 if hooks is None else sum(stream.kept_bytes() for stream in list(hooks.streams))
 
 
 def remembered_activation(key: str) -> int | None:

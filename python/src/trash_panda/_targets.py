@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
+from ._names import uncompiled
+
 
 @dataclass(frozen=True)
 class Place:
@@ -63,7 +65,7 @@ def collect_targets(model: nn.Module) -> list[Target]:
     for path, module in model.named_modules(remove_duplicate=False):
         modules[id(module)] = module
         for attribute in (*module._parameters, *module._buffers):
-            dotted = f"{path}.{attribute}" if path else attribute
+            dotted = uncompiled(f"{path}.{attribute}" if path else attribute)
             names.setdefault((id(module), attribute), []).append(dotted)
 
     targets: dict[int, Target] = {}
