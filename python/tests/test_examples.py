@@ -10,9 +10,12 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TOLD = {
+    "chain.py": ["image [1, 3, 16, 16]", "weights took", "denoise: "],
     "generate.py": ["Plan (auto): 4 blocks", "[1, 5, 9,", "weights took"],
+    "manual.py": ["it differs: True", "is the same: True", "bytes of weights"],
     "three_steps.py": ["2 on disk", "8 tensors in disk", "before"],
 }
+NEEDS = {"chain.py": ("transformers", "diffusers"), "generate.py": ("transformers",)}
 
 
 def test_every_example_is_run() -> None:
@@ -23,8 +26,8 @@ def test_every_example_is_run() -> None:
 def test_an_example_runs(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if name == "generate.py":
-        pytest.importorskip("transformers")
+    for library in NEEDS.get(name, ()):
+        pytest.importorskip(library)
     monkeypatch.setattr(sys, "argv", [str(EXAMPLES / name)])
     # In this process, which has torch and transformers already.
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
