@@ -317,14 +317,35 @@ def test_refusals_change_nothing(pack: Path, tmp_path: Path) -> None:
                 write_peft(tmp_path / "dora", pairs, use_dora=True),
             ),
             (trash_panda.CheckpointError, "no adapter", tmp_path / "absent.safetensors"),
+            (
+                trash_panda.UnsupportedFormatError,
+                "torch.int8",
+                {name: half.to(torch.int8) for name, half in good.items()},
+            ),
+            (
+                trash_panda.UnsupportedFormatError,
+                "meta device",
+                {name: half.to("meta") for name, half in good.items()},
+            ),
+            (
+                trash_panda.CheckpointError,
+                "has 2 values",
+                good | {"layers.0.up.alpha": torch.ones(2)},
+            ),
             (ValueError, "mode", good),
         ]
         for kind, text, source in wrong:
             with pytest.raises(kind, match=text):
                 loaded.add_lora(source, mode="other" if text == "mode" else "merge")
+        for scale in (float("nan"), "1"):
+            with pytest.raises(ValueError, match="not a number"):
+                loaded.add_lora(good, scale=scale)
         assert loaded.loras == {}
         assert_bit_equal(loaded.model(tokens()), before)
         loaded.add_lora(good)
+        with pytest.raises(ValueError, match="not a number"):
+            loaded.set_lora("default", math.inf)
+        assert loaded.loras == {"default": 1.0}
         with pytest.raises(trash_panda.TrashPandaError, match="already"):
             loaded.add_lora(good)
         with pytest.raises(trash_panda.TrashPandaError, match="it has default"):

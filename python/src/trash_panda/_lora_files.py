@@ -159,11 +159,16 @@ def _parts(
     alphas: dict[str, float] = {}
     strange = []
     for name, tensor in tensors.items():
+        if not tensor.is_floating_point() or tensor.is_meta:
+            kind = "on the meta device" if tensor.is_meta else f"of {tensor.dtype}"
+            raise UnsupportedFormatError(f"{where}: {name} is {kind}; halves of a LoRA are floats")
         if part := _PART.fullmatch(name):
             half = downs if part["part"] in ("A", "down") else ups
             if half.setdefault(part["layer"], tensor) is not tensor:
                 raise CheckpointError(f"{where} has two tensors like {name}")
         elif alpha := _ALPHA.fullmatch(name):
+            if tensor.numel() != 1:
+                raise CheckpointError(f"{where}: {name} has {tensor.numel()} values, and needs one")
             alphas[alpha["layer"]] = float(tensor)
         else:
             strange.append(name)

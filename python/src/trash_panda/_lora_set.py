@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ class LoraSet:
     ) -> None:
         if mode not in _MODES:
             raise ValueError(f"mode is {mode!r}, not one of {', '.join(_MODES)}")
+        _check_scale(scale)
         if name in self._loras:
             raise TrashPandaError(f"the model has an adapter {name!r} already; remove that first")
         where, parts = read_lora(source)
@@ -65,6 +67,7 @@ class LoraSet:
             self.merge_all()
 
     def set_scale(self, name: str, scale: float) -> None:
+        _check_scale(scale)
         with self._stream.paused():
             self._find(name).scale = scale
             self.merge_all()
@@ -121,3 +124,8 @@ class LoraSet:
             merge(original, weight.added, target)
         weight.module._parameters["weight"] = target
         self._originals.append((weight.module, original))
+
+
+def _check_scale(scale: float) -> None:
+    if not isinstance(scale, (int, float)) or not math.isfinite(scale):
+        raise ValueError(f"scale is {scale!r}, not a number")
