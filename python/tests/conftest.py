@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import re
@@ -16,7 +17,7 @@ import pytest
 
 from warm_python import WarmPython
 
-TORCH_FREE = {"test_documents.py", "test_import.py", "test_names.py"}
+TORCH_FREE = {"test_documents.py", "test_import.py", "test_names.py", "test_signatures.py"}
 
 if importlib.util.find_spec("torch"):
     import torch
@@ -104,6 +105,27 @@ class PackFactory:
             write_tiers(plan, tiers, plan)
         run_cli("repack", checkpoint, "--plan", plan, "-o", pack)
         return pack
+
+
+# What may end a forward: the second one skips torch's hooks.
+interruptions = pytest.mark.parametrize(
+    "error", [ValueError("mine"), KeyboardInterrupt()], ids=repr
+)
+
+
+@contextlib.contextmanager
+def interrupted(module: Any, error: BaseException) -> Iterator[None]:
+    """The module's calls raise the error, and so must the body of the `with`."""
+
+    def fail(module: object, args: object) -> None:
+        raise error
+
+    hook = module.register_forward_pre_hook(fail)
+    try:
+        with pytest.raises(type(error)):
+            yield
+    finally:
+        hook.remove()
 
 
 @pytest.fixture

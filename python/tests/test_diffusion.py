@@ -76,3 +76,51 @@ def test_a_pipeline_s_folder_needs_a_part(folder: Path) -> None:
     (folder / "model_index.json").write_text("{}")
     with pytest.raises(trash_panda.CheckpointError, match=r"subfolder=\"transformer\""):
         trash_panda.from_pretrained(folder)
+
+
+def test_a_pipeline_of_diffusers_gives_the_same_latents(tmp_path: Path) -> None:
+    """Its large part streams and is handed to the pipeline's class."""
+    torch.manual_seed(1)
+    transformer = diffusers.PixArtTransformer2DModel(
+        num_attention_heads=4,
+        attention_head_dim=8,
+        in_channels=4,
+        out_channels=8,
+        num_layers=4,
+        cross_attention_dim=32,
+        sample_size=8,
+        caption_channels=16,
+    )
+    diffusers.PixArtAlphaPipeline(
+        None, None, build(DIFFUSION["vae"]), transformer, diffusers.DPMSolverMultistepScheduler()
+    ).save_pretrained(tmp_path / "pipe")
+    plan = trash_panda.plan(None, tmp_path / "pipe" / "transformer")
+    plan.assign("disk", indices=[0, 2])
+    embeds = torch.linspace(-1, 1, 5 * 16).reshape(1, 5, 16).bfloat16()
+    mask = torch.ones(1, 5, dtype=torch.int64)
+    latents = []
+    with trash_panda.from_pretrained(
+        tmp_path / "pipe", subfolder="transformer", plan=plan
+    ) as streamed:
+        for parts in ({}, {"transformer": streamed.model}):
+            pipe = diffusers.PixArtAlphaPipeline.from_pretrained(
+                tmp_path / "pipe", torch_dtype=torch.bfloat16, **parts
+            ).to("cpu")
+            pipe.set_progress_bar_config(disable=True)
+            result = pipe(
+                None,
+                negative_prompt=None,
+                prompt_embeds=embeds,
+                prompt_attention_mask=mask,
+                negative_prompt_embeds=-embeds,
+                negative_prompt_attention_mask=mask,
+                num_inference_steps=3,
+                height=16,
+                width=16,
+                use_resolution_binning=False,
+                generator=torch.manual_seed(7),
+                output_type="latent",
+            )
+            latents.append(result.images)
+        assert streamed.stats()["pass_count"] == 3
+    assert_bit_equal(*latents)

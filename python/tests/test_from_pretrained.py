@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import trash_panda
 from architectures import ARCHITECTURES, build, outputs
@@ -232,6 +232,10 @@ def test_wrong_arguments_are_refused(folder: Path) -> None:
         trash_panda.from_pretrained(folder, dtype="int4")
     with pytest.raises(trash_panda.UnsupportedFormatError, match="no class Other"):
         trash_panda.from_pretrained(folder, cls="Other")
+    with pytest.raises(trash_panda.PlanError, match=r"can't read plan absent\.toml"):
+        trash_panda.from_pretrained(folder, plan="absent.toml")
+    with pytest.raises(trash_panda.PlanError, match="by hand"):
+        trash_panda.from_pretrained(folder, plan=trash_panda.Plan.manual(disk=["model.layers.0"]))
     with pytest.raises(trash_panda.CheckpointError, match="no folder unet"):
         trash_panda.from_pretrained(folder, subfolder="unet")
     with pytest.raises(trash_panda.CheckpointError, match="nowhere is no folder"):
@@ -283,25 +287,60 @@ def test_what_was_loaded_is_told(folder: Path) -> None:
         assert not hooks
 
 
-def test_an_fp8_checkpoint_of_the_hub_is_expanded(folder: Path) -> None:
-    """As DeepSeek publishes them: blocks of codes with `weight_scale_inv`, told by the config."""
+def write_fp8(folder: Path, granularity: str) -> dict[str, Tensor]:
+    """Quantizes the checkpoint's projections in place; returns the weights that the formula gives.
+
+    By block as DeepSeek publishes them, `weight_scale_inv`, else as llm-compressor does.
+    """
     from safetensors.torch import load_file, save_file
 
-    expected = resident(folder)
     state = load_file(folder / "model.safetensors")
+    expected = {}
     for name in [name for name in state if name.endswith("_proj.weight")]:
         weight = state[name]
-        scale = torch.rand(-(-weight.shape[0] // 32), -(-weight.shape[1] // 32)) / 100 + 0.001
-        grid = scale.repeat_interleave(32, 0).repeat_interleave(32, 1)
-        grid = grid[: weight.shape[0], : weight.shape[1]]
+        rows, columns = weight.shape
+        shape = {
+            "tensor": (1, 1),
+            "channel": (rows, 1),
+            "block": (-(-rows // 32), -(-columns // 32)),
+        }
+        scale = torch.rand(shape[granularity]) / 100 + 0.001
+        grid = scale
+        if granularity == "block":
+            grid = scale.repeat_interleave(32, 0).repeat_interleave(32, 1)[:rows, :columns]
         codes = (weight / grid).clamp(-448, 448).to(torch.float8_e4m3fn)
-        state |= {name: codes, name.replace(".weight", ".weight_scale_inv"): scale}
-        value = (codes.to(torch.float32) * grid).to(torch.bfloat16)
-        expected.get_parameter(name).data.copy_(value)
+        expected[name] = (codes.to(torch.float32) * grid).to(torch.bfloat16)
+        ending = ".weight_scale_inv" if granularity != "channel" else ".weight_scale"
+        stored = scale.reshape(()) if granularity == "tensor" else scale
+        state |= {name: codes, name.replace(".weight", ending): stored}
     save_file(state, folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [32, 32]}
-    (folder / "config.json").write_text(json.dumps(config))
+    settings = {"quant_method": "fp8", "weight_block_size": [32, 32]}
+    if granularity == "tensor":
+        settings = {"quant_method": "fp8", "weight_block_size": None}
+    if granularity == "channel":
+        settings = {"quant_method": "compressed-tensors", "format": "float-quantized"}
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": settings}))
+    return expected
+
+
+@pytest.mark.parametrize("granularity", ["tensor", "channel", "block"])
+def test_an_fp8_checkpoint_of_the_hub_is_expanded(folder: Path, granularity: str) -> None:
+    expected = resident(folder)
+    weights = write_fp8(folder, granularity)
+    for name, weight in weights.items():
+        expected.get_parameter(name).data.copy_(weight)
     with trash_panda.from_pretrained(folder) as offloaded:
         assert offloaded.unexpected == []
         assert_equal(offloaded.model, expected)
+    if granularity == "channel":
+        return  # Which transformers leaves to the package compressed-tensors.
+    config = transformers.FineGrainedFP8Config(
+        dequantize=True, weight_block_size=(32, 32) if granularity == "block" else None
+    )
+    reference = transformers.LlamaForCausalLM.from_pretrained(
+        folder, dtype=torch.bfloat16, quantization_config=config
+    )
+    for name, weight in weights.items():
+        theirs = reference.get_parameter(name)
+        torch.testing.assert_close(weight, theirs, rtol=2**-7, atol=0)

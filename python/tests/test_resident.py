@@ -12,8 +12,15 @@ import torch
 from torch import Tensor, nn
 
 import trash_panda
-from conftest import PackFactory, run_cli
-from models import WIDTH, Tower, assert_bit_equal, build, on_meta, tokens
+from conftest import PackFactory, interrupted, interruptions, run_cli
+from models import (
+    WIDTH,
+    Tower,
+    assert_bit_equal,
+    build,
+    on_meta,
+    tokens,
+)
 
 LAYERS = 4
 
@@ -122,21 +129,15 @@ def test_a_gradient_goes_through_weights_that_stay(pack: Path) -> None:
     assert_bit_equal(*gradients)
 
 
-@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()], ids=repr)
+@interruptions
 def test_an_exception_in_forward_leaves_the_model_usable(
     pack: Path, expected: Tensor, error: BaseException
 ) -> None:
     model = on_meta(tower)
-
-    def fail(module: nn.Module, args: object) -> None:
-        raise error
-
     with trash_panda.load(pack, model):
         for _ in range(2):
-            hook = model.layers[2].down.register_forward_pre_hook(fail)
-            with pytest.raises(type(error)):
+            with interrupted(model.layers[2].down, error):
                 model(tokens())
-            hook.remove()
             assert_bit_equal(model(tokens()), expected)
 
 

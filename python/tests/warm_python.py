@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
 
 # Forks a child for each line, which runs the program as `python -c` would: to the end of the
 # interpreter. Nothing but imports may come before the fork, so that a child has what a new process
@@ -89,10 +88,5 @@ class WarmPython:
     def __enter__(self) -> WarmPython:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
