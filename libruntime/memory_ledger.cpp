@@ -225,6 +225,11 @@ std::uint64_t MemoryAccount::now_bytes() const {
   return now_bytes_;
 }
 
+std::array<std::uint64_t, kMemoryUseCount> MemoryAccount::bytes_by_use() const {
+  const std::lock_guard lock(ledger_->mutex_);
+  return bytes_by_use_;
+}
+
 std::uint64_t MemoryAccount::max_bytes() const {
   const std::lock_guard lock(ledger_->mutex_);
   return max_bytes_;

@@ -113,6 +113,8 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
   /// Says that the model is used now.
   void note_use();
   [[nodiscard]] std::uint64_t now_bytes() const;
+  /// The same by MemoryUse.
+  [[nodiscard]] std::array<std::uint64_t, kMemoryUseCount> bytes_by_use() const;
   /// The most that was ever booked.
   [[nodiscard]] std::uint64_t max_bytes() const;
 

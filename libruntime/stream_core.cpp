@@ -73,6 +73,9 @@ std::uint64_t StreamCore::give_up_home(Block& block) {
   block.home = {};
   block.own_home = BookedBuffer();
   block.is_dropped = true;
+  if (recorder_) {
+    recorder_->add(RunDrop{.at = RunClock::now(), .block = index_of(block)});
+  }
   return size_bytes;
 }
 
@@ -224,52 +227,6 @@ void StreamCore::note_acquire(std::size_t block_index, RunClock::time_point aske
   }
 }
 
-/// Writes down the pass before, of which all blocks have been computed now.
-///
-/// @param next_begin  Of the pass that begins.
-void StreamCore::record_pass(RunClock::time_point next_begin) {
-  if (recorder_ && stats_.pass_count > 0) {
-    recorder_->end_pass({.pass = stats_.pass_count,
-                         .begin = pass_begin_,
-                         .end = last_release_,
-                         .read_bytes_ram = stats_.pass_read_bytes_ram,
-                         .read_bytes_disk = stats_.pass_read_bytes_disk});
-  }
-  pass_begin_ = next_begin;
-}
-
-/// Counters and records of a block that has become ready.
-void StreamCore::note_ready(Block& block, const ReadyTimes& times, bool is_first_use) {
-  block.acquired_at = times.made;
-  if (!recorder_) {
-    return;
-  }
-  const std::string_view name = block.extent->name;
-  if (is_first_use) {
-    const ExtentRead::Times read = block.read ? block.read->times() : block.read_times;
-    recorder_->add({.kind = SpanKind::kRead,
-                    .pass = block.pass,
-                    .block = name,
-                    .begin = read.queued,
-                    .end = read.done,
-                    .size_bytes = block.extent->stored_bytes});
-  }
-  const bool is_decoded = block.compute && workers_ != nullptr && block.layout.is_coded;
-  const RunSpan making = {.kind = is_decoded ? SpanKind::kDecode : SpanKind::kExpand,
-                          .pass = block.pass,
-                          .block = name,
-                          .begin = times.is_ahead ? times.make.began : times.read,
-                          .end = times.is_ahead ? times.make.ended : times.made,
-                          .size_bytes = block.layout.compute_bytes};
-  const RunSpan waiting = {.kind = SpanKind::kWait,
-                           .pass = block.pass,
-                           .block = name,
-                           .begin = times.asked,
-                           .end = times.is_ahead ? times.made : times.read};
-  recorder_->add(times.is_ahead ? making : waiting);  // By their ends.
-  recorder_->add(times.is_ahead ? waiting : making);
-}
-
 Result<void> StreamCore::acquire(std::size_t block_index, StreamHandle stream) {
   std::unique_lock lock(mutex_);
   if (block_index >= blocks_.size()) {
@@ -376,12 +333,7 @@ void StreamCore::release(std::size_t block_index, StreamHandle stream) {
     return;
   }
   if (recorder_) {
-    last_release_ = RunClock::now();
-    recorder_->add({.kind = SpanKind::kCompute,
-                    .pass = block.pass,
-                    .block = block.extent->name,
-                    .begin = block.acquired_at,
-                    .end = last_release_});
+    record_use(block);
   }
   let_go(block);
   if (on_device_) {
@@ -440,11 +392,7 @@ void StreamCore::close() {
   copier_ = std::jthread();  // Ends when the copy that it waits for is done.
   {
     const std::lock_guard lock(mutex_);
-    if (is_pass_open_) {
-      end_pass();
-    }
-    record_pass(RunClock::now());
-    recorder_.reset();
+    end_recording();
     reader = std::move(reader_);
   }
   if (workers_ != nullptr) {
@@ -461,10 +409,7 @@ StreamStats StreamCore::stats() const {
   stats.read_bytes_disk = read_disk_bytes_;
   stats.weight_memory_bytes = account_->now_bytes();
   stats.weight_memory_bytes_max = account_->max_bytes();
-  stats.device_memory_bytes = on_device_ ? on_device_->size_bytes() : 0;
-  for (const DeviceMemory& memory : base_device_memory_) {
-    stats.device_memory_bytes += memory.bytes.size();
-  }
+  stats.device_memory_bytes = device_memory_bytes();
   return stats;
 }
 

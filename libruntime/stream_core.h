@@ -70,11 +70,19 @@ class StreamCore {
   Result<void> check_decoded();
   Result<void> release_device();
   Result<void> restore_device();
+  /// @see Streamer::end_log
+  void end_log();
   /// Ends all reading; what is held stays valid.
   void close();
   [[nodiscard]] StreamStats stats() const;
 
  private:
+  /// Of a copy to the device, for the run log, which says in which pass it was used.
+  struct CopyTimes {
+    RunClock::time_point queued;
+    std::optional<RunClock::time_point> done = {};  ///< When the host saw it.
+    std::uint64_t pass = 0;                         ///< 0: not used yet.
+  };
   struct Block {
     const format::PackedExtent* extent = nullptr;
     format::Tier tier = format::Tier::kDisk;  ///< What it is treated as; kGpu only on a GPU.
@@ -97,6 +105,7 @@ class StreamCore {
     std::optional<DeviceBlocks::Place> resident;  ///< kGpu: its place for good.
     StreamHandle stream = 0;                      ///< Of the first lease of those that hold it.
     ExtentRead::Times read_times = {};            ///< Of the read that it was copied after.
+    std::shared_ptr<CopyTimes> copy_times;        ///< Of a copy that no use was recorded of.
     std::optional<Error> copy_error;              ///< Why the last copy could not be queued.
   };
 
@@ -113,7 +122,6 @@ class StreamCore {
   Result<void> take_compute_memory(std::uint64_t buffer_bytes);
   void log_memory(std::uint64_t needed_bytes) const;
   Result<void> open_reader();
-  Result<void> open_recorder();
   void log_summary() const;
   [[nodiscard]] std::shared_ptr<ExtentRead> read_extent(const format::PackedExtent& extent,
                                                         std::span<std::byte> target,
@@ -127,7 +135,6 @@ class StreamCore {
   [[nodiscard]] std::span<std::byte> stored_bytes(const Block& block) const;
   void note_acquire(std::size_t block_index, RunClock::time_point asked);
   void end_pass();
-  void record_pass(RunClock::time_point next_begin);
   void start_read(Block& block);
   void forget(Block& block);
   /// For whom a block of the RAM tier takes memory.
@@ -146,12 +153,27 @@ class StreamCore {
     RunClock::time_point asked;
     RunClock::time_point read;
     RunClock::time_point made;
+    /// On a GPU: its copy was queued, where that was waited for.
+    std::optional<RunClock::time_point> queued = {};
     bool is_ahead = false;  ///< Made before it was asked for, at least in part.
     TensorMaker::Times make = {};
   };
   [[nodiscard]] Result<void> make_ready(Block& block, ReadyTimes& times);
-  void note_ready(Block& block, const ReadyTimes& times, bool is_first_use);
   void let_go(Block& block);
+
+  // What the run log is told: stream_record.cpp.
+  Result<void> open_recorder();
+  void note_ready(Block& block, const ReadyTimes& times, bool is_first_use);
+  void note_copied(const Block& block, CopyTimes* times);
+  void record_copy(const Block& block, const CopyTimes& times);
+  void record_use(const Block& block);
+  void record_pass(RunClock::time_point next_begin);
+  void end_recording();
+  [[nodiscard]] RunMemory memory_now() const;
+  [[nodiscard]] std::uint64_t device_memory_bytes() const;
+  [[nodiscard]] std::size_t index_of(const Block& block) const {
+    return static_cast<std::size_t>(&block - blocks_.data());
+  }
 
   // Tensors that are made in host memory: stream_make.cpp.
   void take_ahead_memory();
@@ -176,8 +198,7 @@ class StreamCore {
   [[nodiscard]] bool waits_in_slot(const Block& block) const;
   Result<void> acquire_on_device(std::size_t block_index, StreamHandle stream,
                                  std::unique_lock<std::mutex>& lock, ReadyTimes& times);
-  Result<void> bring_to_device(Block& block, std::unique_lock<std::mutex>& lock,
-                               RunClock::time_point& read_at);
+  Result<void> bring_to_device(Block& block, std::unique_lock<std::mutex>& lock, ReadyTimes& times);
   Result<void> make_on_device(Block& block, StreamHandle stream);
   Result<void> share(Block& block, StreamHandle stream);
   void end_use_on_device(Block& block, StreamHandle stream);
@@ -235,7 +256,8 @@ class StreamCore {
   std::uint64_t pass_ram_bytes_ = 0;
   std::uint64_t pass_disk_bytes_ = 0;
   bool is_pass_open_ = false;
-  std::optional<RunRecorder> recorder_;
+  std::unique_ptr<RunRecorder> recorder_;  ///< Null: nothing is recorded.
+  std::optional<plan::Plan> plan_;         ///< For the run log only.
   RunClock::time_point pass_begin_ = {};
   RunClock::time_point last_release_ = {};
   std::atomic<std::uint64_t> read_base_bytes_ = 0;

@@ -130,14 +130,21 @@ bool StreamCore::copy_to_device(Block& block, DeviceBlocks::Place place) {
     return false;
   }
   block.read_times = block.read->times();
+  block.copy_times = recorder_ ? std::make_shared<CopyTimes>(RunClock::now()) : nullptr;
   std::function<void()> on_done;
   if (waits_in_slot(block)) {
-    on_done = [this, slot = *block.slot] { slots_.give_back(slot); };
+    on_done = [this, &block, slot = *block.slot, times = block.copy_times] {
+      slots_.give_back(slot);
+      note_copied(block, times.get());
+    };
     block.slot.reset();
     block.read.reset();
   } else {
     block.pin.begin_use();
-    on_done = [&block] { block.pin.end_use(); };
+    on_done = [this, &block, times = block.copy_times] {
+      block.pin.end_use();
+      note_copied(block, times.get());
+    };
   }
   Result<void> queued = on_device_->fill(place, source, block.layout, *chunks, std::move(on_done));
   block.place = place;
@@ -196,7 +203,7 @@ Result<void> StreamCore::copy_now(Block& block) {
 
 /// Waits until a block is on its way to the device.
 Result<void> StreamCore::bring_to_device(Block& block, std::unique_lock<std::mutex>& lock,
-                                         RunClock::time_point& read_at) {
+                                         ReadyTimes& times) {
   block.copy_error.reset();
   if (!block.place && !block.read) {
     TP_RETURN_IF_ERROR(start_needed(block));
@@ -213,7 +220,7 @@ Result<void> StreamCore::bring_to_device(Block& block, std::unique_lock<std::mut
           fmt::format("loading extent \"{}\"", printable(block.extent->name))));
     }
   }
-  read_at = RunClock::now();
+  times.read = RunClock::now();
   if (block.place) {
     return {};
   }
@@ -223,7 +230,9 @@ Result<void> StreamCore::bring_to_device(Block& block, std::unique_lock<std::mut
   if (options_.verify == VerifyMode::kFull && !block.is_used) {
     TP_RETURN_IF_ERROR(check_extent(*block.extent, stored_bytes(block)));
   }
-  return copy_now(block);
+  TP_RETURN_IF_ERROR(copy_now(block));
+  times.queued = RunClock::now();
+  return {};
 }
 
 Result<void> StreamCore::make_on_device(Block& block, StreamHandle stream) {
@@ -247,7 +256,7 @@ Result<void> StreamCore::acquire_on_device(std::size_t block_index, StreamHandle
   block.lease_count = 1;
   block.stream = stream;
   times.read = times.asked;
-  Result<void> ready = bring_to_device(block, lock, times.read);
+  Result<void> ready = bring_to_device(block, lock, times);
   if (ready) {
     ready = make_on_device(block, stream);
   }

@@ -120,6 +120,9 @@ void StreamCore::follow_plan(const Result<plan::Plan>& plan) {
                                                  plan.error().message(), kLookaheadBlocks));
   }
   if (plan) {
+    if (!options_.run_log.empty()) {
+      plan_ = *plan;
+    }
     if (!options_.lookahead_bytes && plan->lookahead_bytes > 0) {
       options_.lookahead_bytes = plan->lookahead_bytes;
     }
@@ -330,23 +333,6 @@ Result<void> StreamCore::open_reader() {
   }
   TP_ASSIGN_OR_RETURN(ExtentReader reader, ExtentReader::create(shards_, reading));
   reader_ = std::make_unique<ExtentReader>(std::move(reader));
-  return {};
-}
-
-Result<void> StreamCore::open_recorder() {
-  if (options_.run_log.empty()) {
-    return {};
-  }
-  TP_ASSIGN_OR_RETURN(recorder_, RunRecorder::create(options_.run_log, options_.log));
-  recorder_->add_run(pack_, stats_.io_description);
-  std::vector<RunBlock> blocks;
-  for (const Block& block : blocks_) {
-    blocks.push_back({.name = block.extent->name,
-                      .tier = block.tier,
-                      .stored_bytes = block.extent->stored_bytes});
-  }
-  recorder_->add_blocks(blocks);
-  recorder_->add_memory(account_->now_bytes(), MemoryLedger::of_process()->snapshot());
   return {};
 }
 

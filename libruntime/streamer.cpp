@@ -112,6 +112,10 @@ Result<void> Streamer::restore_device() {
   return core_->restore_device();
 }
 
+void Streamer::end_log() {
+  core_->end_log();
+}
+
 StreamStats Streamer::stats() const {
   return core_->stats();
 }

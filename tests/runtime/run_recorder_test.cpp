@@ -4,6 +4,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -76,7 +77,7 @@ class RunLogTest : public ::testing::Test {
 TEST_F(RunLogTest, BeginsWithTheRunItsBlocksAndItsMemory) {
   const StreamPack pack({.tiers = {Tier::kDisk, Tier::kRam}});
   const std::vector<json> records = record(pack, [](Streamer&) {});
-  ASSERT_EQ(records.size(), 3U);
+  ASSERT_EQ(records.size(), 3U) << "the pack's plan predicts nothing";
   EXPECT_EQ(records[0].at("type"), "run");
   EXPECT_EQ(records[0].at("schema"), "trash-panda/run-log/1");
   EXPECT_EQ(records[0].at("pack"), pack.path().string());
@@ -88,8 +89,66 @@ TEST_F(RunLogTest, BeginsWithTheRunItsBlocksAndItsMemory) {
                          {{"name", "layers.1"},
                           {"tier", "ram"},
                           {"stored_bytes", pack.extent("layers.1").stored_bytes}}}));
-  EXPECT_EQ(records[2].at("type"), "memory");
-  EXPECT_GT(records[2].at("booked_bytes"), 0);
+  EXPECT_EQ(records[0].at("device"), "CPU");
+  const json& memory = records[2];
+  EXPECT_EQ(memory.at("type"), "memory");
+  EXPECT_GT(memory.at("slot_bytes"), 0);
+  EXPECT_GE(memory.at("ram_tier_bytes"), pack.stored_bytes(Tier::kRam));
+  EXPECT_EQ(memory.at("booked_bytes").get<std::uint64_t>(),
+            memory.at("base_bytes").get<std::uint64_t>() +
+                memory.at("ram_tier_bytes").get<std::uint64_t>() +
+                memory.at("slot_bytes").get<std::uint64_t>() +
+                memory.at("expanded_bytes").get<std::uint64_t>());
+  EXPECT_GT(memory.at("process_bytes"), memory.at("booked_bytes"));
+}
+
+TEST_F(RunLogTest, EachSpanHasItsBlockItsTierAndItsBytes) {
+  const StreamPack pack({.tiers = {Tier::kDisk, Tier::kRam}});
+  const std::vector<json> records =
+      record(pack, [](Streamer& streamer) { run_passes(streamer, 2); });
+  std::map<std::string, std::map<std::string, std::uint64_t>> bytes;  // By kind, then block.
+  for (const json& span : of_type(records, "span")) {
+    EXPECT_EQ(span.at("tier"), span.at("block") == "layers.0" ? "disk" : "ram");
+    EXPECT_EQ(span.contains("cause"), span.at("kind") == "wait");
+    bytes[span.at("kind")][span.at("block")] = span.at("bytes");
+  }
+  for (const std::string name : {"layers.0", "layers.1"}) {
+    std::uint64_t tensor_bytes = 0;
+    for (const auto& [tensor, expected] : pack.expected(name + ".", format::Dtype::kBf16)) {
+      tensor_bytes += expected.bytes.size();
+    }
+    EXPECT_EQ(bytes["read"][name], pack.extent(name).stored_bytes);
+    EXPECT_EQ(bytes["wait"][name], pack.extent(name).stored_bytes);
+    EXPECT_EQ(bytes["compute"][name], tensor_bytes);
+    EXPECT_GT(bytes["expand"][name], 0U);
+  }
+  EXPECT_EQ(bytes.size(), 4U) << "nothing is decoded or copied";
+}
+
+TEST_F(RunLogTest, MemoryIsWrittenAfterEachPass) {
+  const StreamPack pack({.tiers = {Tier::kDisk, Tier::kRam}});
+  const std::vector<json> records =
+      record(pack, [](Streamer& streamer) { run_passes(streamer, 3); });
+  const std::vector<json> memory = of_type(records, "memory");
+  ASSERT_EQ(memory.size(), 4U);
+  EXPECT_GE(memory[3].at("at_s"), of_type(records, "pass")[2].at("end_s"));
+  EXPECT_FALSE(memory[3].contains("text")) << "of all models, once";
+}
+
+TEST_F(RunLogTest, BlockThatGivesItsMemoryBackIsWritten) {
+  const StreamPack pack({.tiers = {Tier::kRam, Tier::kRam}});
+  StreamOptions options = stream_options();
+  options.run_log = folder_ / "run.jsonl";
+  options.ram_memory = RamMemory::kAsNeeded;
+  {
+    Streamer streamer = must(Streamer::open(pack.path(), options));
+    run_passes(streamer, 1);
+    EXPECT_GT(streamer.drop(1), 0U);
+    EXPECT_EQ(streamer.drop(1), 0U);
+  }
+  const std::vector<json> drops = of_type(records_of(options.run_log), "drop");
+  ASSERT_EQ(drops.size(), 1U);
+  EXPECT_EQ(drops[0].at("block"), "layers.1");
 }
 
 TEST_F(RunLogTest, HasEveryPassEveryBlockAndEveryRead) {
@@ -169,27 +228,99 @@ TEST_F(RunLogTest, PassThatEndsEarlyIsWrittenToo) {
   EXPECT_EQ(passes[1].at("read_bytes_disk"), pack.extent("layers.0").stored_bytes);
 }
 
-TEST_F(RunLogTest, ReadsDoNotOverlap) {
-  TempDir folder;
-  RunRecorder recorder = must(RunRecorder::create(folder / "run.jsonl", silent_logger()));
-  const auto at = [start = RunClock::now()](int ms) {
-    return start + std::chrono::milliseconds(ms);
-  };
-  recorder.add({SpanKind::kRead, 1, "a", at(1000), at(3000), 5});
-  recorder.add({SpanKind::kRead, 1, "b", at(1000), at(4000), 5});
-  recorder.add({SpanKind::kRead, 1, "c", at(6000), at(7000), 5});
-  recorder.end_pass({});
-  const std::vector<json> spans = of_type(records_of(folder / "run.jsonl"), "span");
+TEST_F(RunLogTest, CanBeEndedWhileStreamingGoesOn) {
+  const StreamPack pack({.tiers = {Tier::kDisk, Tier::kDisk}});
+  StreamOptions options = stream_options();
+  options.run_log = folder_ / "run.jsonl";
+  Streamer streamer = must(Streamer::open(pack.path(), options));
+  run_passes(streamer, 1);
+  must(streamer.acquire(0));
+  streamer.end_log();
+  const std::string text = read_text(options.run_log);
+  EXPECT_EQ(of_type(records_of(options.run_log), "pass").size(), 2U) << "as far as it came";
+  streamer.end_log();
+  run_passes(streamer, 2);
+  EXPECT_EQ(read_text(options.run_log), text);
+}
+
+/// A run without a streamer, of blocks a, b and c.
+RunStart start_of(std::filesystem::path pack = "m.panda") {
+  RunStart start;
+  start.pack = std::move(pack);
+  start.io = "pread x1";
+  start.device = "CPU";
+  start.blocks = {{.name = "a"}, {.name = "b"}, {.name = "c"}};
+  return start;
+}
+
+TEST_F(RunLogTest, ReadsDoNotOverlapNorDoCopies) {
+  for (const SpanKind kind : {SpanKind::kRead, SpanKind::kCopy}) {
+    const auto recorder =
+        must(RunRecorder::create(folder_ / "run.jsonl", start_of(), silent_logger()));
+    const auto at = [start = RunClock::now()](int ms) {
+      return start + std::chrono::milliseconds(ms);
+    };
+    const auto add = [&](std::size_t block, int begin_ms, int end_ms) {
+      recorder->add(RunSpan{.kind = kind,
+                            .pass = 1,
+                            .block = block,
+                            .begin = at(begin_ms),
+                            .end = at(end_ms),
+                            .size_bytes = 5});
+    };
+    add(0, 1000, 3000);
+    add(1, 1000, 4000);
+    add(2, 6000, 7000);
+    recorder->end_pass({});
+  }
+  const std::vector<json> spans = of_type(records_of(folder_ / "run.jsonl"), "span");
+  ASSERT_EQ(spans.size(), 3U);
   EXPECT_EQ(spans[1].at("begin_s"), spans[0].at("end_s")) << "queued behind the one before";
   EXPECT_GT(spans[2].at("begin_s"), spans[1].at("end_s"));
 }
 
+TEST_F(RunLogTest, PredictionOfThePlanIsWrittenBlockByBlock) {
+  RunStart start = start_of();
+  start.plan.emplace();
+  plan::PlannedBlock block = {.name = "a",
+                              .tier = Tier::kDisk,
+                              .stored_bytes = 1'000'000'000,
+                              .extent_bytes = 1'000'000'000,
+                              .compute_s = 0.25};
+  start.plan->blocks = {block};
+  start.plan->rates.disk_bytes_per_s = 2'000'000'000;
+  start.plan->predicted = {.pass_s = 0.5, .bound_s = 0.5, .limiting = "disk", .stall_s = 0.25};
+  must(RunRecorder::create(folder_ / "run.jsonl", start, silent_logger()));
+  const std::vector<json> plans = of_type(records_of(folder_ / "run.jsonl"), "plan");
+  ASSERT_EQ(plans.size(), 1U);
+  EXPECT_EQ(plans[0].at("pass_s"), 0.5);
+  EXPECT_EQ(plans[0].at("limiting"), "disk");
+  const json& planned = plans[0].at("blocks").at(0);
+  EXPECT_EQ(planned.at("name"), "a");
+  EXPECT_EQ(planned.at("read_s"), json::array({0.0, 0.5})) << "from the start of the pass";
+  EXPECT_EQ(planned.at("compute_s"), json::array({0.5, 0.75}));
+  EXPECT_EQ(planned.at("stalled_by"), "disk");
+  EXPECT_FALSE(planned.contains("copy_s"));
+}
+
+TEST_F(RunLogTest, PlanWithoutAPredictionIsNotWritten) {
+  RunStart start = start_of();
+  start.plan.emplace();
+  must(RunRecorder::create(folder_ / "run.jsonl", start, silent_logger()));
+  EXPECT_EQ(of_type(records_of(folder_ / "run.jsonl"), "plan").size(), 0U);
+}
+
 TEST_F(RunLogTest, NameThatIsNoUtf8StaysOneLineOfJson) {
-  TempDir folder;
-  RunRecorder recorder = must(RunRecorder::create(folder / "run.jsonl", silent_logger()));
-  recorder.add_run("/packs/\xff\n\".panda", "pread x1");
-  recorder.end_pass({});
-  EXPECT_EQ(records_of(folder / "run.jsonl").size(), 2U);
+  RunStart start = start_of("/packs/\xff\n\".panda");
+  start.blocks[0].name = "\"</script>\n\xff";
+  {
+    const auto recorder = must(RunRecorder::create(folder_ / "run.jsonl", start, silent_logger()));
+    recorder->add(RunSpan{.pass = 1, .block = 0});
+    recorder->end_pass({.pass = 1});
+  }
+  const std::vector<json> spans = of_type(records_of(folder_ / "run.jsonl"), "span");
+  ASSERT_EQ(spans.size(), 1U);
+  EXPECT_EQ(spans[0].at("block"), "\"</script>\n\xef\xbf\xbd");
 }
 
 TEST_F(RunLogTest, PlaceThatCannotBeWrittenIsAnError) {

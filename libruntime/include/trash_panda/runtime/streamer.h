@@ -247,6 +247,9 @@ class Streamer {
   /// @retval kFailed      A read failed.
   /// @retval kMismatch    An extent of the base differs from its checksum (VerifyMode::kFull).
   Result<void> restore_device();
+  /// Writes what is left of the run log, the pass that is under way as if it ended here. What comes
+  /// after is not logged. Without a log it does nothing; destroying the streamer does the same.
+  void end_log();
   [[nodiscard]] StreamStats stats() const;
 
  private:
