@@ -63,14 +63,18 @@ void define_report(CommandDefinition& command, ReportOptions& options) {
           "Shows where the time of a run went: what each pass read, waited for, expanded and "
           "computed. Python writes the log when TRASH_PANDA_LOG=RUN.jsonl is set before loading.")
       .positional("RUN", options.run, "a run log")
-      .value("--to", "FORM", options.to,
-             "summary (default), or perfetto: a trace for ui.perfetto.dev or chrome://tracing")
-      .choices({"summary", "perfetto"})
+      .value(
+          "--to", "FORM", options.to,
+          "summary (default); perfetto: a trace for ui.perfetto.dev or chrome://tracing; html: a "
+          "page for a browser, which needs no network")
+      .choices({"summary", "perfetto", "html"})
       .value("-o,--output", "FILE", options.output, "write it to FILE; - for stdout (default)")
       .flag("-f,--force", options.force, "replace FILE if it exists")
       .example("trash-panda report run.jsonl", "what did the passes wait for?")
       .example("trash-panda report run.jsonl --to perfetto -o run.trace.json",
-               "each read, wait and computation on a time line");
+               "each read, wait and computation on a time line")
+      .example("trash-panda report run.jsonl --to html -o run.html",
+               "passes, lanes, stalls, memory and the plan's prediction in one page");
 }
 
 void define_repack(CommandDefinition& command, RepackOptions& options) {

@@ -1,4 +1,6 @@
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,8 +15,10 @@
 #include "commands.h"
 #include "document_compare.h"
 #include "exit_code.h"
+#include "history_times.h"
 #include "json_text.h"
 #include "output_file.h"
+#include "run_history.h"
 #include "run_log.h"
 
 namespace trash_panda::cli {
@@ -62,6 +66,41 @@ Result<DiffInput> read_diff_input(const Setting& setting) {
   return input;
 }
 
+/// Where the time of a typical pass went, in all and block by block.
+Result<Json> run_document(const DiffInput& input) {
+  TP_ASSIGN_OR_RETURN(const RunLog log, parse_run_log(input.text, input.name));
+  TP_ASSIGN_OR_RETURN(const RunHistory history, parse_run_history(input.text, input.name));
+  Json document = Json::object();
+  std::map<std::string_view, const BlockTimes*> times_of;
+  HistoryTimes times;
+  if (!history.passes.empty()) {
+    times = history_times(history);
+    Json pass = {{"duration_s", times.pass_s},
+                 {"read_bytes", static_cast<std::uint64_t>(times.read_bytes)}};
+    for (const auto& [kind, seconds] : times.busy_s) {
+      pass[kind + "_s"] = seconds;
+    }
+    for (const auto& [cause, seconds] : times.stalls_s) {
+      pass["stalled_by_" + cause + "_s"] = seconds;
+    }
+    document["pass"] = std::move(pass);
+    for (const BlockTimes& block : times.blocks) {
+      times_of.emplace(block.block->name, &block);
+    }
+  }
+  Json blocks = Json::array();
+  for (const auto& [name, seconds] : median_compute_s(log)) {
+    Json block = {{"name", name}, {"compute_s", seconds}};
+    if (const auto found = times_of.find(name); found != times_of.end()) {
+      block["tier"] = found->second->block->tier;
+      block["stall_s"] = found->second->stall_s;
+    }
+    blocks.push_back(std::move(block));
+  }
+  document["block"] = std::move(blocks);
+  return document;
+}
+
 Result<Comparison> compare(const DiffInput& first, const DiffInput& second) {
   switch (first.kind) {
     case DocumentKind::kPlan: {
@@ -77,16 +116,9 @@ Result<Comparison> compare(const DiffInput& first, const DiffInput& second) {
                                Json::parse(plan::write_hardware(b)));
     }
     case DocumentKind::kRunLog: {
-      TP_ASSIGN_OR_RETURN(const RunLog a, parse_run_log(first.text, first.name));
-      TP_ASSIGN_OR_RETURN(const RunLog b, parse_run_log(second.text, second.name));
-      const auto document = [](const RunLog& log) {
-        Json blocks = Json::array();
-        for (const auto& [name, seconds] : median_compute_s(log)) {
-          blocks.push_back({{"name", name}, {"compute_s", seconds}});
-        }
-        return Json{{"block", std::move(blocks)}};
-      };
-      return compare_documents(document(a), document(b));
+      TP_ASSIGN_OR_RETURN(const Json a, run_document(first));
+      TP_ASSIGN_OR_RETURN(const Json b, run_document(second));
+      return compare_documents(a, b);
     }
   }
   return Comparison();

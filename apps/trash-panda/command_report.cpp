@@ -4,6 +4,9 @@
 #include <string>
 #include <string_view>
 
+#include <fmt/format.h>
+
+#include "trash_panda/base/printable.h"
 #include "trash_panda/base/units.h"
 
 #include "commands.h"
@@ -14,22 +17,31 @@ namespace trash_panda::cli {
 
 namespace {
 
-constexpr std::array<std::string_view, 2> kReportForms = {"summary", "perfetto"};
+constexpr std::array<std::string_view, 3> kReportForms = {"summary", "perfetto", "html"};
 /// Some million records; more than a person looks at.
 constexpr std::uint64_t kHistoryBytesMax = 256 * kMiB;
 
 Result<std::string> run_report_text(const ReportOptions& options, Console& console) {
   TP_ASSIGN_OR_RETURN(const std::optional<std::size_t> form, choice_of(options.to, kReportForms));
-  const bool is_trace = form == 1;
-  if (is_trace && console.json()) {
+  if (form.value_or(0) > 0 && console.json()) {
     return std::unexpected(
-        Error(ErrorCode::kUsage, "--json prints the summary, --to perfetto another document")
+        Error(ErrorCode::kUsage, fmt::format("--json prints the summary, --to {} another document",
+                                             kReportForms.at(*form)))
             .with_hint("leave out one of them"));
   }
   TP_ASSIGN_OR_RETURN(const std::string text, read_small_file(options.run.text, kHistoryBytesMax));
   TP_ASSIGN_OR_RETURN(const RunHistory history, parse_run_history(text, options.run.text));
-  if (is_trace) {
+  if (history.passes.empty()) {
+    return std::unexpected(
+        Error(ErrorCode::kCorrupt, fmt::format("{} has no pass", printable(options.run.text)))
+            .with_hint("TRASH_PANDA_LOG=FILE, set before loading, writes a log of the passes; one "
+                       "is complete when the next begins, or the model is closed"));
+  }
+  if (form == 1) {
     return history_trace(history);
+  }
+  if (form == 2) {
+    return history_page(history, options.run.text);
   }
   return console.json() ? history_json(history, options.run.text)
                         : history_summary(history, options.run.text);

@@ -1,6 +1,10 @@
 #include "run_history.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,6 +19,8 @@ namespace {
 
 /// Longer than any run: ten years.
 constexpr double kRunSecondsMax = 3e8;
+/// More than a log has lines.
+constexpr std::uint64_t kLostCountMax = std::uint64_t{1} << 53U;
 
 /// Reads members of one record, and keeps what is wrong with the first that is not as it must be.
 class RecordReader {
@@ -53,6 +59,43 @@ class RecordReader {
       whole(key, out);
     }
   }
+  void optional_text(const char* key, std::string& out) {
+    if (member(key) != nullptr) {
+      text(key, out);
+    }
+  }
+  /// Begin and end, which may be negative.
+  void optional_range(const char* key, std::optional<PlannedTimes::Range>& out) {
+    const nlohmann::json* const found = member(key);
+    if (found == nullptr) {
+      return;
+    }
+    const auto is_time = [](const nlohmann::json& value) {
+      return value.is_number() && std::abs(value.get<double>()) <= kRunSecondsMax;
+    };
+    if (!found->is_array() || found->size() != 2 || !std::ranges::all_of(*found, is_time) ||
+        (*found)[0].get<double>() > (*found)[1].get<double>()) {
+      refuse(key, "must be two numbers of seconds, the smaller first");
+      return;
+    }
+    out.emplace((*found)[0].get<double>(), (*found)[1].get<double>());
+  }
+  /// Calls `read` with each of a list of objects.
+  template <class Read>
+  void each(const char* key, Read read) {
+    const nlohmann::json* const found = member(key);
+    if (found == nullptr || !found->is_array()) {
+      refuse(key, "must be a list");
+      return;
+    }
+    for (const nlohmann::json& item : *found) {
+      if (!item.is_object()) {
+        refuse(key, "must be objects");
+        return;
+      }
+      read(item);
+    }
+  }
   void refuse(std::string_view key, std::string_view what) {
     if (wrong_.empty()) {
       wrong_ = fmt::format("{} {}", key, what);
@@ -69,28 +112,62 @@ class RecordReader {
   std::string wrong_;
 };
 
-void read_blocks(const nlohmann::json& record, RecordReader& reader, RunHistory& history) {
-  const auto blocks = record.find("blocks");
-  if (blocks == record.end() || !blocks->is_array()) {
-    reader.refuse("blocks", "must be a list");
-    return;
+void read_block(const nlohmann::json& record, RecordReader& outer, RunHistory& history) {
+  HistoryBlock& block = history.blocks.emplace_back();
+  RecordReader reader(record);
+  reader.text("name", block.name);
+  reader.text("tier", block.tier);
+  reader.optional_whole("stored_bytes", block.stored_bytes);
+  if (!reader.wrong().empty()) {
+    outer.refuse("blocks:", reader.wrong());
   }
-  history.block_count = blocks->size();
-  for (const nlohmann::json& block : *blocks) {
-    const auto tier = block.is_object() ? block.find("tier") : block.end();
-    if (!block.is_object() || tier == block.end() || !tier->is_string()) {
-      reader.refuse("blocks", "must be objects with a tier");
-      return;
-    }
-    if (*tier == "disk") {
-      ++history.disk_block_count;
-    }
+}
+
+void read_planned(const nlohmann::json& record, RecordReader& outer, HistoryPlan& plan) {
+  PlannedTimes& block = plan.blocks.emplace_back();
+  RecordReader reader(record);
+  reader.text("name", block.name);
+  reader.optional_range("read_s", block.read_s);
+  reader.optional_range("decode_s", block.decode_s);
+  reader.optional_range("copy_s", block.copy_s);
+  std::optional<PlannedTimes::Range> compute_s;
+  reader.optional_range("compute_s", compute_s);
+  block.compute_s = compute_s.value_or(PlannedTimes::Range());
+  if (record.contains("stall_s")) {
+    reader.seconds("stall_s", block.stall_s);
+    reader.text("stalled_by", block.stalled_by);
   }
+  if (!reader.wrong().empty()) {
+    outer.refuse("blocks:", reader.wrong());
+  }
+}
+
+void read_plan(RecordReader& reader, RunHistory& history) {
+  HistoryPlan& plan = history.plan.emplace();
+  reader.seconds("pass_s", plan.pass_s);
+  reader.seconds("bound_s", plan.bound_s);
+  reader.text("limiting", plan.limiting);
+  reader.seconds("stall_s", plan.stall_s);
+  reader.seconds("first_pass_s", plan.first_pass_s);
+  reader.each("blocks", [&](const nlohmann::json& block) { read_planned(block, reader, plan); });
+}
+
+void read_memory(RecordReader& reader, RunHistory& history) {
+  HistoryMemory& memory = history.memory.emplace_back();
+  reader.seconds("at_s", memory.at_s);
+  reader.whole("booked_bytes", memory.booked_bytes);
+  reader.optional_whole("base_bytes", memory.base_bytes);
+  reader.optional_whole("ram_tier_bytes", memory.ram_tier_bytes);
+  reader.optional_whole("slot_bytes", memory.slot_bytes);
+  reader.optional_whole("expanded_bytes", memory.expanded_bytes);
+  reader.optional_whole("device_bytes", memory.device_bytes);
+  reader.optional_whole("process_bytes", memory.process_bytes);
 }
 
 void read_span(RecordReader& reader, RunHistory& history) {
   HistorySpan& span = history.spans.emplace_back();
   reader.text("kind", span.kind);
+  reader.optional_text("cause", span.cause);
   reader.whole("pass", span.pass);
   reader.text("block", span.block);
   reader.seconds("begin_s", span.begin_s);
@@ -113,6 +190,41 @@ void read_pass(RecordReader& reader, RunHistory& history) {
   }
 }
 
+void read_drop(RecordReader& reader, RunHistory& history) {
+  HistoryDrop& drop = history.drops.emplace_back();
+  reader.seconds("at_s", drop.at_s);
+  reader.text("block", drop.block);
+}
+
+void read_lost(RecordReader& reader, RunHistory& history) {
+  std::uint64_t count = 0;
+  reader.whole("record_count", count);
+  history.lost_count +=
+      std::min(count, kLostCountMax - std::min(history.lost_count, kLostCountMax));
+}
+
+void read_run(RecordReader& reader, RunHistory& history) {
+  reader.text("pack", history.pack);
+  reader.text("io", history.io);
+  reader.optional_text("device", history.device);
+}
+
+void read_blocks(RecordReader& reader, RunHistory& history) {
+  history.blocks.clear();
+  reader.each("blocks", [&](const nlohmann::json& block) { read_block(block, reader, history); });
+}
+
+/// What reads the records of each type.
+constexpr std::array<std::pair<std::string_view, void (*)(RecordReader&, RunHistory&)>, 8> kTypes =
+    {{{"run", read_run},
+      {"plan", read_plan},
+      {"blocks", read_blocks},
+      {"memory", read_memory},
+      {"span", read_span},
+      {"drop", read_drop},
+      {"pass", read_pass},
+      {"lost", read_lost}}};
+
 /// Adds one line; what is wrong with it, or nothing.
 std::string read_line(std::string_view line, RunHistory& history) {
   const nlohmann::json record =
@@ -124,22 +236,18 @@ std::string read_line(std::string_view line, RunHistory& history) {
   RecordReader reader(record);
   std::string type;
   reader.text("type", type);
-  if (type == "run") {
-    reader.text("pack", history.pack);
-    reader.text("io", history.io);
-  } else if (type == "blocks") {
-    read_blocks(record, reader, history);
-  } else if (type == "memory") {
-    reader.whole("booked_bytes", history.booked_bytes);
-  } else if (type == "span") {
-    read_span(reader, history);
-  } else if (type == "pass") {
-    read_pass(reader, history);
+  const auto* const known = std::ranges::find(kTypes, type, &decltype(kTypes)::value_type::first);
+  if (known != kTypes.end()) {
+    known->second(reader, history);
   }
   return reader.wrong();
 }
 
 }  // namespace
+
+std::uint64_t RunHistory::block_count(std::string_view tier) const {
+  return static_cast<std::uint64_t>(std::ranges::count(blocks, tier, &HistoryBlock::tier));
+}
 
 Result<RunHistory> parse_run_history(std::string_view text, std::string_view where) {
   RunHistory history;
@@ -155,11 +263,6 @@ Result<RunHistory> parse_run_history(std::string_view text, std::string_view whe
                                                   "cut off there; without that line it can be read")
                      : std::move(error));
     }
-  }
-  if (history.passes.empty()) {
-    return std::unexpected(
-        Error(ErrorCode::kCorrupt, fmt::format("{} has no pass", printable(where)))
-            .with_hint("TRASH_PANDA_LOG=FILE, set before loading, writes a log of the passes"));
   }
   return history;
 }

@@ -13,6 +13,7 @@
 #include "trash_panda/base/printable.h"
 #include "trash_panda/base/units.h"
 
+#include "history_times.h"
 #include "json_text.h"
 #include "model_input.h"
 #include "run_history.h"
@@ -24,144 +25,220 @@ namespace trash_panda::cli {
 namespace {
 
 constexpr std::size_t kWaitsShown = 5;
+/// Of the first and of the last ones, each.
+constexpr std::size_t kPassesShown = 10;
+constexpr std::size_t kBlocksShown = 20;
 
-/// Seconds of each kind in one pass.
-using KindSeconds = std::map<std::string, double, std::less<>>;
+/// A kind of span that has a column where a run has any.
+struct KindColumn {
+  std::string_view kind;
+  std::string_view title;
+};
+constexpr std::array<KindColumn, 5> kKindColumns = {{{"read", "reading"},
+                                                     {"decode", "decoding"},
+                                                     {"copy", "copying"},
+                                                     {"expand", "expanding"},
+                                                     {"compute", "computing"}}};
 
-double of_kind(const KindSeconds& seconds, std::string_view kind) {
-  const auto found = seconds.find(kind);
-  return found == seconds.end() ? 0.0 : found->second;
+std::string seconds_or_dash(double seconds) {
+  return seconds > 0 ? format_seconds(seconds) : "-";
 }
 
-std::map<std::uint64_t, KindSeconds> seconds_by_pass(const RunHistory& history) {
-  std::map<std::uint64_t, KindSeconds> by_pass;
-  for (const HistorySpan& span : history.spans) {
-    by_pass[span.pass][span.kind] += span.end_s - span.begin_s;
+std::vector<KindColumn> columns_of(const HistoryTimes& times) {
+  std::vector<KindColumn> columns;
+  for (const KindColumn& column : kKindColumns) {
+    if (std::ranges::any_of(times.passes, [&](const PassTimes& pass) {
+          return seconds_of(pass.busy_s, column.kind) > 0;
+        })) {
+      columns.push_back(column);
+    }
   }
-  return by_pass;
+  return columns;
 }
 
-std::string pass_table(const RunHistory& history) {
-  std::map<std::uint64_t, KindSeconds> by_pass = seconds_by_pass(history);
-  std::vector<std::vector<std::string>> rows = {
-      {"pass", "time", "read", "reading", "waiting", "expanding", "computing"}};
-  for (const HistoryPass& pass : history.passes) {
-    const KindSeconds& seconds = by_pass[pass.pass];
-    rows.push_back({fmt::format("{}", pass.pass), format_seconds(pass.end_s - pass.begin_s),
-                    format_bytes(pass.read_bytes_ram + pass.read_bytes_disk),
-                    format_seconds(of_kind(seconds, "read")),
-                    format_seconds(of_kind(seconds, "wait")),
-                    format_seconds(of_kind(seconds, "decode") + of_kind(seconds, "expand")),
-                    format_seconds(of_kind(seconds, "compute"))});
+/// Leaves out rows in the middle of a table with a head.
+void shorten(std::vector<std::vector<std::string>>& rows, std::size_t shown) {
+  if (rows.size() > 1 + 2 * shown + 1) {
+    const std::size_t left_out = rows.size() - 1 - 2 * shown;
+    const auto first = rows.begin() + static_cast<std::ptrdiff_t>(1 + shown);
+    *first = {"...", fmt::format("{} more", left_out)};
+    rows.erase(first + 1, first + static_cast<std::ptrdiff_t>(left_out));
   }
-  return format_table("rrrrrrr", rows);
+}
+
+std::string stall_text(double seconds, const std::string& cause) {
+  return seconds > 0 ? fmt::format("{} ({})", format_seconds(seconds), printable(cause)) : "-";
+}
+
+std::string pass_table(const HistoryTimes& times) {
+  const std::vector<KindColumn> columns = columns_of(times);
+  std::vector<std::vector<std::string>> rows = {{"pass", "time", "read"}};
+  for (const KindColumn& column : columns) {
+    rows[0].emplace_back(column.title);
+  }
+  rows[0].insert(rows[0].end(), {"elsewhere", "stalled"});
+  for (const PassTimes& pass : times.passes) {
+    std::vector<std::string>& row = rows.emplace_back();
+    row = {fmt::format("{}", pass.pass->pass), format_seconds(pass.pass->duration_s()),
+           format_bytes(pass.pass->read_bytes_ram + pass.pass->read_bytes_disk)};
+    for (const KindColumn& column : columns) {
+      row.push_back(seconds_or_dash(seconds_of(pass.busy_s, column.kind)));
+    }
+    row.push_back(seconds_or_dash(pass.other_s()));
+    row.push_back(stall_text(sum_of(pass.stalls_s), longest_of(pass.stalls_s)));
+  }
+  shorten(rows, kPassesShown);
+  return format_table(std::string(rows[0].size() - 1, 'r') + "l", rows);
+}
+
+/// Typical times of each block, where the log has its blocks.
+std::string block_table(const HistoryTimes& times) {
+  if (times.blocks.empty()) {
+    return {};
+  }
+  const std::vector<KindColumn> columns = columns_of(times);
+  std::vector<std::vector<std::string>> rows = {{"block", "tier", "stored"}};
+  for (const KindColumn& column : columns) {
+    rows[0].emplace_back(column.title);
+  }
+  rows[0].emplace_back("stalled");
+  for (const BlockTimes& block : times.blocks) {
+    std::vector<std::string>& row = rows.emplace_back();
+    row = {printable(block.block->name), printable(block.block->tier),
+           format_bytes(block.block->stored_bytes)};
+    for (const KindColumn& column : columns) {
+      row.push_back(seconds_or_dash(seconds_of(block.busy_s, column.kind)));
+    }
+    row.push_back(stall_text(block.stall_s, block.stall_cause));
+  }
+  shorten(rows, kBlocksShown);
+  return "\n" + format_table("llr" + std::string(columns.size(), 'r') + "l", rows);
 }
 
 /// Of all passes but the first, which fills the RAM tier; of that, where there is no other.
-std::string wait_table(const RunHistory& history) {
-  const std::uint64_t first = history.passes.size() > 1 ? 2 : 1;
-  std::map<std::string, double> wait_s;
+std::string longest_waits(const HistoryTimes& times) {
+  const std::uint64_t first = times.passes[times.passes.size() > 1 ? 1 : 0].pass->pass;
+  std::map<std::string, SecondsByName> by_block;
   double total_s = 0;
-  for (const HistorySpan& span : history.spans) {
-    if (span.kind == "wait" && span.pass >= first) {
-      wait_s[span.block] += span.end_s - span.begin_s;
-      total_s += span.end_s - span.begin_s;
+  for (const Stall& stall : times.stalls) {
+    if (stall.pass >= first) {
+      by_block[std::string(stall.block)][std::string(stall.cause)] += stall.end_s - stall.begin_s;
+      total_s += stall.end_s - stall.begin_s;
     }
   }
   if (total_s <= 0) {
     return {};
   }
-  std::vector<std::pair<std::string, double>> sorted(wait_s.begin(), wait_s.end());
+  std::vector<std::pair<std::string, double>> sorted;
+  for (const auto& [block, causes] : by_block) {
+    sorted.emplace_back(block, sum_of(causes));
+  }
   std::ranges::stable_sort(sorted, std::ranges::greater(), &std::pair<std::string, double>::second);
   sorted.resize(std::min(sorted.size(), kWaitsShown));
-  std::vector<std::vector<std::string>> rows = {{"waited for", "in all", "share"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"waited for", "in all", "share", "mostly for its"}};
   for (const auto& [block, seconds] : sorted) {
     rows.push_back({printable(block), format_seconds(seconds),
-                    fmt::format("{:.0f} %", 100 * seconds / total_s)});
+                    fmt::format("{:.0f} %", 100 * seconds / total_s),
+                    printable(longest_of(by_block[block]))});
   }
-  return "\n" + format_table("lrr", rows);
+  return "\n" + format_table("lrrl", rows);
 }
 
-/// Lanes in the order in which a block passes them.
-std::uint64_t lane_of(std::string_view kind) {
-  constexpr std::array<std::string_view, 6> kLanes = {"read", "decode", "copy",
-                                                      "wait", "expand", "compute"};
-  const auto found = std::ranges::find(kLanes, kind);
-  return static_cast<std::uint64_t>(found - kLanes.begin()) + 1;
+std::string plan_line(const RunHistory& history, const HistoryTimes& times) {
+  if (!history.plan || history.plan->pass_s <= 0) {
+    return {};
+  }
+  const HistoryPlan& plan = *history.plan;
+  return fmt::format(
+      "typical pass {}, {:+.0f} % from the predicted {} (bound {} by {}, {} of it stalled)\n",
+      format_seconds(times.pass_s), 100 * (times.pass_s / plan.pass_s - 1),
+      format_seconds(plan.pass_s), format_seconds(plan.bound_s), printable(plan.limiting),
+      format_seconds(plan.stall_s));
 }
 
-std::int64_t microseconds(double seconds) {
-  return std::llround(seconds * 1e6);
+std::string lost_line(const RunHistory& history) {
+  return history.lost_count == 0
+             ? std::string()
+             : fmt::format("{} are missing: the log could not be written as fast\n",
+                           counted(history.lost_count, "record"));
+}
+
+std::uint64_t booked_bytes(const RunHistory& history) {
+  return history.memory.empty() ? 0 : history.memory.front().booked_bytes;
+}
+
+Json seconds_json(const SecondsByName& seconds) {
+  Json document = Json::object();
+  for (const auto& [name, value] : seconds) {
+    document[name] = value;
+  }
+  return document;
+}
+
+Json pass_json(const PassTimes& times) {
+  const HistoryPass& pass = *times.pass;
+  return {{"pass", pass.pass},
+          {"duration_s", pass.duration_s()},
+          {"read_bytes_ram", pass.read_bytes_ram},
+          {"read_bytes_disk", pass.read_bytes_disk},
+          {"read_s", seconds_of(times.busy_s, "read")},
+          {"wait_s", seconds_of(times.busy_s, "wait")},
+          {"decode_s", seconds_of(times.busy_s, "decode")},
+          {"copy_s", seconds_of(times.busy_s, "copy")},
+          {"expand_s", seconds_of(times.busy_s, "expand")},
+          {"compute_s", seconds_of(times.busy_s, "compute")},
+          {"stalls_s", seconds_json(times.stalls_s)},
+          {"elsewhere_s", times.other_s()}};
 }
 
 }  // namespace
 
 std::string history_summary(const RunHistory& history, std::string_view file) {
-  std::string out = fmt::format(
-      "{}  {}  {}\n{}, {} of them read every pass; weights take "
-      "{}\n\n",
-      printable(file), printable(history.pack), printable(history.io),
-      counted(history.block_count, "block"), history.disk_block_count,
-      format_bytes(history.booked_bytes));
-  return out + pass_table(history) + wait_table(history);
+  const HistoryTimes times = history_times(history);
+  std::string out = fmt::format("{}  {}  {}\n{}, {} of them read every pass; weights take {}\n",
+                                printable(file), printable(history.pack), printable(history.io),
+                                counted(history.blocks.size(), "block"),
+                                history.block_count("disk"), format_bytes(booked_bytes(history)));
+  out += plan_line(history, times) + lost_line(history) + "\n";
+  return out + pass_table(times) + block_table(times) + longest_waits(times);
 }
 
 std::string history_json(const RunHistory& history, std::string_view file) {
-  std::map<std::uint64_t, KindSeconds> by_pass = seconds_by_pass(history);
+  const HistoryTimes times = history_times(history);
   Json passes = Json::array();
-  for (const HistoryPass& pass : history.passes) {
-    const KindSeconds& seconds = by_pass[pass.pass];
-    passes.push_back({{"pass", pass.pass},
-                      {"duration_s", pass.end_s - pass.begin_s},
-                      {"read_bytes_ram", pass.read_bytes_ram},
-                      {"read_bytes_disk", pass.read_bytes_disk},
-                      {"read_s", of_kind(seconds, "read")},
-                      {"wait_s", of_kind(seconds, "wait")},
-                      {"decode_s", of_kind(seconds, "decode")},
-                      {"expand_s", of_kind(seconds, "expand")},
-                      {"compute_s", of_kind(seconds, "compute")}});
+  for (const PassTimes& pass : times.passes) {
+    passes.push_back(pass_json(pass));
+  }
+  Json blocks = Json::array();
+  for (const BlockTimes& block : times.blocks) {
+    blocks.push_back({{"name", block.block->name},
+                      {"tier", block.block->tier},
+                      {"stored_bytes", block.block->stored_bytes},
+                      {"busy_s", seconds_json(block.busy_s)},
+                      {"stall_s", block.stall_s},
+                      {"stall_cause", block.stall_cause}});
+  }
+  Json predicted;
+  if (history.plan) {
+    predicted = {{"pass_s", history.plan->pass_s},
+                 {"bound_s", history.plan->bound_s},
+                 {"limiting", history.plan->limiting},
+                 {"stall_s", history.plan->stall_s},
+                 {"first_pass_s", history.plan->first_pass_s}};
   }
   return json_document({{"schema", "trash-panda/report/1"},
                         {"run", file},
                         {"pack", history.pack},
                         {"io", history.io},
-                        {"block_count", history.block_count},
-                        {"disk_block_count", history.disk_block_count},
-                        {"booked_bytes", history.booked_bytes},
-                        {"passes", std::move(passes)}});
-}
-
-std::string history_trace(const RunHistory& history) {
-  Json events = Json::array();
-  std::map<std::uint64_t, std::string> lanes;
-  for (const HistorySpan& span : history.spans) {
-    const std::uint64_t lane = lane_of(span.kind);
-    lanes.emplace(lane, span.kind);
-    Json arguments = {{"pass", span.pass}};
-    if (span.size_bytes > 0) {
-      arguments["bytes"] = span.size_bytes;
-    }
-    const std::int64_t begin_us = microseconds(span.begin_s);
-    events.push_back({{"name", span.block},
-                      {"cat", span.kind},
-                      {"ph", "X"},
-                      {"pid", 1},
-                      {"tid", lane},
-                      {"ts", begin_us},
-                      {"dur", microseconds(span.end_s) - begin_us},
-                      {"args", std::move(arguments)}});
-  }
-  for (const auto& [lane, kind] : lanes) {
-    events.push_back({{"name", "thread_name"},
-                      {"ph", "M"},
-                      {"pid", 1},
-                      {"tid", lane},
-                      {"args", {{"name", kind}}}});
-  }
-  return json_line({{"traceEvents", std::move(events)},
-                    {"displayTimeUnit", "ms"},
-                    {"otherData", {{"pack", history.pack}, {"io", history.io}}}}) +
-         "\n";
+                        {"device", history.device},
+                        {"block_count", history.blocks.size()},
+                        {"disk_block_count", history.block_count("disk")},
+                        {"booked_bytes", booked_bytes(history)},
+                        {"lost_record_count", history.lost_count},
+                        {"predicted", std::move(predicted)},
+                        {"passes", std::move(passes)},
+                        {"blocks", std::move(blocks)}});
 }
 
 }  // namespace trash_panda::cli

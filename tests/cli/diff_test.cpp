@@ -107,6 +107,27 @@ TEST_F(DiffCommand, ComparesRunLogs) {
   EXPECT_THAT(result.out, HasSubstr("block.a.compute_s  500 ms  750 ms  +50 %\n"));
 }
 
+TEST_F(DiffCommand, ComparesThePassesOfRunLogs) {
+  const auto log = [](double wait_s) {
+    return fmt::format(R"({{"type":"blocks","blocks":[{{"name":"a","tier":"disk"}}]}}
+{{"type":"span","kind":"wait","cause":"read","pass":2,"block":"a","begin_s":1,"end_s":{}}}
+{{"type":"span","kind":"compute","pass":2,"block":"a","begin_s":2,"end_s":3}}
+{{"type":"block","pass":2,"name":"a","compute_s":1}}
+{{"type":"pass","pass":2,"begin_s":1,"end_s":{},"read_bytes_ram":0,"read_bytes_disk":5000000}}
+)",
+                       1 + wait_s, 3 + wait_s);
+  };
+  write_text(path("a.jsonl"), log(0.5));
+  write_text(path("b.jsonl"), log(1));
+  EXPECT_EQ(run({"diff", "a.jsonl", "a.jsonl"}).exit_code, 0);
+  const RunResult result = run({"diff", "a.jsonl", "b.jsonl"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr("pass.duration_s         2.5 s   3 s  +20 %\n"));
+  EXPECT_THAT(result.out, HasSubstr("pass.stalled_by_read_s  500 ms  1 s  +100 %\n"));
+  EXPECT_THAT(result.out, HasSubstr("block.a.stall_s         500 ms  1 s  +100 %\n"));
+  EXPECT_THAT(result.out, Not(HasSubstr("compute_s")));
+}
+
 TEST_F(DiffCommand, ReadsAPipe) {
   write_plan("a.toml", {});
   const RunResult piped = run_shell("\"$TP\" diff a.toml - < a.toml",

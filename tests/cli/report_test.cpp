@@ -36,6 +36,9 @@ TEST_F(ReportCommand, PrintsTheSameAsADocument) {
   const nlohmann::json document = nlohmann::json::parse(result.out);
   EXPECT_EQ(document.at("schema"), "trash-panda/report/1");
   EXPECT_EQ(document.at("passes").at(0).at("wait_s"), 0.25);
+  EXPECT_EQ(document.at("passes").at(0).at("stalls_s").at("read"), 0.25);
+  EXPECT_EQ(document.at("blocks").at(0).at("stall_cause"), "read");
+  EXPECT_TRUE(document.at("predicted").is_null());
   EXPECT_EQ(document.at("passes").at(0).at("read_bytes_disk"), 9);
 }
 
@@ -54,10 +57,30 @@ TEST_F(ReportCommand, WritesATraceAndReplacesItOnlyWhenForced) {
 TEST_F(ReportCommand, RefusesWhatIsNoRunLog) {
   expect_failure(run({"report", "missing.jsonl"}), 3, {"missing.jsonl"});
   expect_failure(run({"report", "model.safetensors"}), 4, {"model.safetensors:1"});
-  expect_failure(run({"report", "run.jsonl", "--to", "html"}), 2, {"--to", "perfetto"});
+  expect_failure(run({"report", "run.jsonl", "--to", "svg"}), 2, {"--to", "html"});
   write_text(path("empty.jsonl"), "");
   expect_failure(run({"report", "empty.jsonl"}), 4, {"has no pass"});
   EXPECT_EQ(run({"report", "run.jsonl", "--json", "--to", "perfetto"}).exit_code, 2);
+  EXPECT_EQ(run({"report", "run.jsonl", "--json", "--to", "html"}).exit_code, 2);
+}
+
+TEST_F(ReportCommand, RefusesARunThatWasCutOffAnywhereInOneLine) {
+  const std::string whole = read_text(path("run.jsonl"));
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    write_text(path("cut.jsonl"), whole.substr(0, size));
+    const RunResult result = run({"report", "cut.jsonl", "--to", "html"});
+    ASSERT_EQ(result.exit_code, size + 1 == whole.size() ? 0 : 4) << size << result.err;
+    ASSERT_EQ(line_count(result.err), size + 1 == whole.size() ? 0U : 1U) << size << result.err;
+    size += size % 7;  // Some of them: each is a process.
+  }
+}
+
+TEST_F(ReportCommand, WritesAPage) {
+  EXPECT_EQ(run({"report", "run.jsonl", "--to", "html", "-o", "run.html"}).exit_code, 0);
+  const std::string page = read_text(path("run.html"));
+  EXPECT_THAT(page, StartsWith("<!doctype html>"));
+  EXPECT_THAT(page, HasSubstr("m.panda"));
+  EXPECT_EQ(run({"report", "run.jsonl", "--to", "html"}).out, page);
 }
 
 TEST_F(CliTest, IoEngineThatDoesNotExistIsRefusedBeforeMeasuring) {
