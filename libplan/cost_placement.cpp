@@ -137,7 +137,9 @@ class FormSearch {
         }
       }
     }
-    const std::uint64_t device_bytes = problem_.base_bytes + expansion_bytes;
+    const std::uint64_t device_bytes =
+        problem_.base_bytes +
+        expansion_buffer_count(has_vram, problem_.blocks.size()) * expansion_bytes;
     can_hold_base_ =
         device_bytes <= (has_vram ? problem_.vram_budget_bytes : problem_.ram_budget_bytes);
     search_.vram_bytes = left_of(problem_.vram_budget_bytes, device_bytes);

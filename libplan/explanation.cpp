@@ -15,7 +15,8 @@ namespace {
 /// Shorter by less than this part of the pass is not shorter: sums of doubles differ.
 constexpr double kEqualPart = 1e-9;
 
-/// What is left of the slots of the compute device without those that copies arrive in.
+/// One of the buffers for expanded blocks: what is left of the slots of the compute device without
+/// those that copies arrive in.
 std::uint64_t expansion_bytes(const Plan& plan) {
   std::uint64_t device_slot_bytes = 0;
   for (const PlannedBlock& block : plan.blocks) {
@@ -26,7 +27,8 @@ std::uint64_t expansion_bytes(const Plan& plan) {
   // Blocks add up to less than 2^60 bytes, and there are no more slots than blocks.
   const std::uint64_t slots_bytes =
       std::min<std::uint64_t>(plan.device_slot_count, plan.blocks.size()) * device_slot_bytes;
-  return plan.compute_slot_bytes - std::min(slots_bytes, plan.compute_slot_bytes);
+  return (plan.compute_slot_bytes - std::min(slots_bytes, plan.compute_slot_bytes)) /
+         expansion_buffer_count(plan.uses_vram(), plan.blocks.size());
 }
 
 /// Blocks that the plan reads ahead, or would with a block on disk.

@@ -145,7 +145,9 @@ std::pair<std::vector<bool>, std::uint64_t> choose_disk(const PlacementProblem& 
   choice.candidates = streamed;
   choice.budget_bytes = problem.ram_budget_bytes;
   if (problem.vram_budget_bytes == 0) {
-    choice.other_bytes = problem.base_bytes + problem.expansion_bytes_max;
+    choice.other_bytes =
+        problem.base_bytes + expansion_buffer_count(false, problem.blocks.size()) *
+                                 problem.expansion_bytes_max;
   }
   const std::uint64_t lookahead_max = problem.lookahead_blocks.value_or(kLookaheadBlocks);
   const std::uint64_t lookahead_min = problem.lookahead_blocks.value_or(kLookaheadBlocksMin);
@@ -207,6 +209,7 @@ Placement equip_blocks(const PlacementProblem& problem, std::vector<PlannedBlock
   }
   placement.slot_bytes = placement.host_slot_count * host_slot_bytes;
   placement.lookahead_bytes = lookahead_blocks * host_slot_bytes;
+  placement.compute_slot_bytes *= expansion_buffer_count(has_vram, blocks.size());
   placement.compute_slot_bytes += placement.device_slot_count * device_slot_bytes;
   placement.blocks = std::move(blocks);
   return placement;

@@ -56,6 +56,13 @@ struct Placement {
   return block.form == StorageForm::kZstd ? block.extent_bytes : block.waiting_bytes();
 }
 
+/// Buffers for expanded blocks. The CPU expands one block while it computes with another; a GPU
+/// expands where a block is used.
+[[nodiscard]] constexpr std::uint64_t expansion_buffer_count(bool has_vram,
+                                                             std::size_t block_count) {
+  return has_vram || block_count < 2 ? 1 : 2;
+}
+
 /// Indexes of `count` members spread evenly over `of`, each in the middle of its share.
 [[nodiscard]] std::vector<std::size_t> spread_evenly(std::size_t count, std::size_t of);
 

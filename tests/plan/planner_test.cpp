@@ -110,15 +110,26 @@ TEST(MakePlan, HonoursALookaheadExactly) {
   }
 }
 
-TEST(MakePlan, BooksTheExpandedBlock) {
+/// Two on the CPU: the next block is made while one is used.
+TEST(MakePlan, BooksTheExpandedBlocks) {
   ModelSummary model = equal_model(4, kBlock, kBlock);
   model.expansion_bytes_max = 2 * kBlock;
-  const Plan ram = make_plan(model, machine(16 * kGiB), max_ram(7 * kBlock)).value();
+  const Plan ram = make_plan(model, machine(16 * kGiB), max_ram(9 * kBlock)).value();
   EXPECT_EQ(tiers_of(ram), "rrrr");
-  EXPECT_EQ(ram.compute_slot_bytes, 2 * kBlock);
-  EXPECT_EQ(ram.ram_used_bytes(), 7 * kBlock);
-  EXPECT_NE(tiers_of(make_plan(model, machine(16 * kGiB), max_ram(7 * kBlock - 1)).value()),
+  EXPECT_EQ(ram.compute_slot_bytes, 4 * kBlock);
+  EXPECT_EQ(ram.ram_used_bytes(), 9 * kBlock);
+  EXPECT_NE(tiers_of(make_plan(model, machine(16 * kGiB), max_ram(9 * kBlock - 1)).value()),
             "rrrr");
+  model.blocks.resize(1);
+  EXPECT_EQ(make_plan(model, machine(16 * kGiB), {}).value().compute_slot_bytes, 2 * kBlock);
+  PlanRequest on_gpu;
+  on_gpu.max_vram_bytes = 10 * kBlock;
+  model = equal_model(4, kBlock, kBlock);
+  model.expansion_bytes_max = 2 * kBlock;
+  EXPECT_EQ(make_plan(model, machine_with_gpu(16 * kGiB, 12 * kGiB), on_gpu)
+                .value()
+                .compute_slot_bytes,
+            2 * kBlock);
 }
 
 TEST(MakePlan, SizesSlotsByTheLargestDiskBlockOnly) {
