@@ -16,10 +16,6 @@ constexpr std::uint64_t kReservePercent = 8;
 constexpr std::uint64_t kReserveBytesMin = 1 * kGiB;
 constexpr std::uint64_t kReserveBytesMax = 4 * kGiB;
 
-// VRAM beside activations: the driver's context, the desktop, fragmentation.
-constexpr std::uint64_t kVramReservePercent = 5;
-constexpr std::uint64_t kVramReserveBytesMin = 512 * kMiB;
-
 std::uint64_t automatic_ram_reserve(std::uint64_t limit_bytes) {
   const std::uint64_t reserve_bytes =
       std::clamp(limit_bytes / 100 * kReservePercent, kReserveBytesMin, kReserveBytesMax);
@@ -99,11 +95,7 @@ Result<void> derive_vram(const Hardware& hardware, const PlanRequest& request, B
   const GpuInfo& gpu = hardware.gpus[request.gpu_index];
   budgets.gpu_name = gpu.name;
   budgets.vram_total_bytes = gpu.total_bytes;
-  const std::uint64_t reserve_bytes =
-      request.activation_vram_bytes
-          ? std::min(*request.activation_vram_bytes, gpu.total_bytes) +
-                std::max(gpu.total_bytes / 100 * kVramReservePercent, kVramReserveBytesMin)
-          : request.headroom_vram_bytes;
+  const std::uint64_t reserve_bytes = vram_headroom_bytes(request, gpu.total_bytes);
   const std::uint64_t most_bytes = left_of(gpu.total_bytes, reserve_bytes);
   if (!request.max_vram_bytes) {
     budgets.vram.bytes = round_budget_down(most_bytes);

@@ -1,6 +1,6 @@
 #include "demotion.h"
 
-#include "spread_order.h"
+#include "trash_panda/plan/spread_order.h"
 
 namespace trash_panda::plan {
 

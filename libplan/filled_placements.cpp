@@ -6,8 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "trash_panda/plan/spread_order.h"
+
 #include "left_of.h"
-#include "spread_order.h"
 
 namespace trash_panda::plan {
 namespace {

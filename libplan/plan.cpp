@@ -4,6 +4,10 @@
 #include <array>
 #include <utility>
 
+#include "trash_panda/base/units.h"
+
+#include "left_of.h"
+
 namespace trash_panda::plan {
 namespace {
 
@@ -13,7 +17,21 @@ constexpr std::array<std::pair<std::string_view, StorageForm>, 3> kStorageForms{
     {"zstd", StorageForm::kZstd},
 }};
 
+constexpr std::uint64_t kVramReservePercent = 5;
+constexpr std::uint64_t kVramReserveBytesMin = 512 * kMiB;
+
 }  // namespace
+
+std::uint64_t vram_reserve_bytes(std::uint64_t vram_total_bytes) {
+  return std::max(vram_total_bytes / 100 * kVramReservePercent, kVramReserveBytesMin);
+}
+
+std::uint64_t vram_headroom_bytes(const PlanRequest& request, std::uint64_t vram_total_bytes) {
+  return request.activation_vram_bytes
+             ? std::min(*request.activation_vram_bytes, vram_total_bytes) +
+                   vram_reserve_bytes(vram_total_bytes)
+             : request.headroom_vram_bytes;
+}
 
 std::string_view storage_form_name(StorageForm form) {
   return std::ranges::find(kStorageForms, form, [](const auto& entry) { return entry.second; })
@@ -37,6 +55,13 @@ std::optional<PlacementMethod> parse_placement(std::string_view name) {
     }
   }
   return std::nullopt;
+}
+
+std::uint64_t Plan::vram_headroom_bytes() const {
+  // A --max-vram close to all of it says that less is needed.
+  return uses_vram() ? std::min(plan::vram_headroom_bytes(request, vram_total_bytes),
+                                left_of(vram_total_bytes, vram_budget_bytes))
+                     : 0;
 }
 
 std::uint64_t Plan::stored_bytes(Tier tier) const {

@@ -1,4 +1,4 @@
-#include "spread_order.h"
+#include "trash_panda/plan/spread_order.h"
 
 #include <algorithm>
 #include <bit>

@@ -25,6 +25,12 @@ struct DeviceMemory {
   std::shared_ptr<void> owner;
 };
 
+/// Of a device, whoever takes the rest.
+struct DeviceMemoryLeft {
+  std::uint64_t free_bytes;
+  std::uint64_t total_bytes;
+};
+
 /// A point in a stream that others can wait for: what was queued before it was recorded. One that
 /// was never recorded has passed.
 using DeviceEvent = std::shared_ptr<void>;
@@ -52,6 +58,7 @@ class Device {
   /// @retval kDoesNotFit  There is not as much memory left.
   /// @retval kDevice      The driver refused for another reason; as of all calls below.
   virtual Result<DeviceMemory> allocate(std::uint64_t size_bytes) = 0;
+  [[nodiscard]] virtual Result<DeviceMemoryLeft> memory_left() = 0;
   virtual Result<DeviceEvent> make_event() = 0;
   /// The stream that copy() queues on.
   [[nodiscard]] virtual StreamHandle copy_stream() const = 0;

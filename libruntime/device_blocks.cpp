@@ -55,6 +55,18 @@ Result<DeviceBlocks::Place> DeviceBlocks::add_resident(std::uint64_t size_bytes)
   return add(size_bytes);
 }
 
+Result<void> DeviceBlocks::remove_resident(Place place) {
+  Memory& memory = places_[place];
+  if (memory.filled != nullptr) {
+    TP_RETURN_IF_ERROR(device_->synchronize(memory.filled));
+  }
+  if (memory.was_used) {
+    TP_RETURN_IF_ERROR(device_->synchronize(memory.used));
+  }
+  memory = Memory();
+  return {};
+}
+
 std::optional<DeviceBlocks::Place> DeviceBlocks::take_slot() {
   if (free_slots_.empty()) {
     return std::nullopt;

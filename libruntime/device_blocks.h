@@ -50,6 +50,9 @@ class DeviceBlocks {
   /// A place of its own for a block that stays.
   /// @retval kDoesNotFit  The device has not as much left.
   Result<Place> add_resident(std::uint64_t size_bytes);
+  /// Waits for all that may still use such a place, and gives its memory back.
+  /// @retval kDevice  It could not be waited for: the memory stays.
+  Result<void> remove_resident(Place place);
   /// The slot that was given back longest ago: its last use is the likeliest to be over, and with
   /// as many slots as divide the blocks each block has the same address in every pass.
   [[nodiscard]] std::optional<Place> take_slot();

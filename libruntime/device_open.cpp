@@ -31,7 +31,14 @@ StreamCore::~StreamCore() {
   rest_pins();
   bool is_ram_pinned = false;
   for (Block& block : blocks_) {
-    is_ram_pinned = !block.pin.close() || is_ram_pinned;
+    if (block.pin.close()) {
+      continue;
+    }
+    if (block.is_promoted) {
+      keep_for_good(std::move(block.own_home));
+    } else {
+      is_ram_pinned = true;
+    }
   }
   if (is_ram_pinned) {
     keep_for_good(std::move(ram_memory_));
@@ -97,7 +104,7 @@ std::optional<std::size_t> StreamCore::next_demotion() const {
 }
 
 /// Takes all memory of the device for the tiers as they are.
-Result<void> StreamCore::try_device_memory() {
+Result<void> StreamCore::try_device_memory(std::uint64_t headroom_bytes) {
   on_device_.reset();
   base_reserve_ = DeviceMemory();
   for (Block& block : blocks_) {
@@ -106,7 +113,7 @@ Result<void> StreamCore::try_device_memory() {
   // First what must be there: the base is read later, but must not find its memory taken.
   TP_ASSIGN_OR_RETURN(const std::uint64_t base_bytes, base_device_bytes());
   TP_ASSIGN_OR_RETURN(base_reserve_,
-                      device_->allocate(base_bytes + options_.device_headroom_bytes));
+                      device_->allocate(base_bytes + headroom_bytes));
   TP_ASSIGN_OR_RETURN(on_device_, DeviceBlocks::create(device_, device_needs()));
   for (Block& block : blocks_) {
     if (block.tier == format::Tier::kGpu) {
@@ -119,26 +126,27 @@ Result<void> StreamCore::try_device_memory() {
 
 /// Takes the memory of the device, with fewer blocks of tier gpu if need be.
 Result<void> StreamCore::take_device_memory() {
-  Result<void> taken = try_device_memory();
+  const std::uint64_t headroom_bytes = options_.device_headroom_bytes.value_or(0);
+  Result<void> taken = try_device_memory(headroom_bytes);
   if (!taken && taken.error().code() == ErrorCode::kDoesNotFit && options_.free_device_cache) {
     on_device_.reset();
     options_.free_device_cache();
-    taken = try_device_memory();
+    taken = try_device_memory(headroom_bytes);
   }
-  std::size_t demoted_count = 0;
   while (!taken && taken.error().code() == ErrorCode::kDoesNotFit) {
     const std::optional<std::size_t> next = next_demotion();
     if (!next) {
+      taken = try_device_memory(0);  // What must be there may take it, with a warning.
       break;
     }
     blocks_[*next].tier = format::Tier::kRam;
-    ++demoted_count;
-    taken = try_device_memory();
+    left_device_.push_back(*next);
+    taken = try_device_memory(headroom_bytes);
   }
-  if (taken && demoted_count > 0) {
+  if (taken && !left_device_.empty()) {
     options_.log(LogLevel::kWarning,
                  fmt::format("{} blocks of tier gpu wait in RAM: {} has no memory left for them",
-                             demoted_count, device_->description()));
+                             left_device_.size(), device_->description()));
   }
   return taken;
 }

@@ -14,6 +14,9 @@ class HostDevice : public Device {
   [[nodiscard]] std::optional<int> cuda_ordinal() const override { return std::nullopt; }
   [[nodiscard]] PinLedger* pins() override { return nullptr; }
   Result<DeviceMemory> allocate(std::uint64_t size_bytes) override;
+  [[nodiscard]] Result<DeviceMemoryLeft> memory_left() override {
+    return DeviceMemoryLeft{.free_bytes = UINT64_MAX, .total_bytes = UINT64_MAX};
+  }
   Result<DeviceEvent> make_event() override { return DeviceEvent(); }
   [[nodiscard]] StreamHandle copy_stream() const override { return 0; }
   Result<void> copy(std::span<std::byte> target, std::span<const std::byte> source) override;

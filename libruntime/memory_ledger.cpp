@@ -39,6 +39,12 @@ MemoryLimit machine_limit() {
   return {.size_bytes = hardware.ram_total_bytes, .name = "RAM"};
 }
 
+std::uint64_t available_on_machine() {
+  plan::Hardware hardware;
+  read_memory_limits("/proc", "/sys/fs/cgroup", hardware);
+  return hardware.ram_total_bytes == 0 ? UINT64_MAX : hardware.ram_available_bytes;
+}
+
 /// What the system says about memory now: the last word of a process that is killed for it.
 std::string system_memory() {
   std::ifstream meminfo("/proc/meminfo");
@@ -69,8 +75,13 @@ Error does_not_fit(MemoryUse use, std::string_view owner, std::uint64_t size_byt
 
 }  // namespace
 
+std::uint64_t booked_size(std::uint64_t size_bytes) {
+  const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return round_up(size_bytes, page_bytes).value_or(UINT64_MAX);
+}
+
 std::shared_ptr<MemoryLedger> MemoryLedger::of_process() {
-  static const auto kLedger = std::make_shared<MemoryLedger>(machine_limit());
+  static const auto kLedger = std::make_shared<MemoryLedger>(machine_limit(), available_on_machine);
   return kLedger;
 }
 
@@ -114,11 +125,18 @@ MemoryAccount::~MemoryAccount() {
 }
 
 Result<BookedBuffer> MemoryAccount::take(MemoryUse use, std::uint64_t size_bytes) {
+  return take_from_others(use, size_bytes, GiveBack::kPromoted);
+}
+
+Result<BookedBuffer> MemoryAccount::take_from_resting(MemoryUse use, std::uint64_t size_bytes) {
+  return take_from_others(use, size_bytes, GiveBack::kResting);
+}
+
+Result<BookedBuffer> MemoryAccount::take_free(MemoryUse use, std::uint64_t size_bytes) {
   if (size_bytes == 0) {
     return BookedBuffer();
   }
-  const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  TP_ASSIGN_OR_RETURN(const std::uint64_t taken_bytes, round_up(size_bytes, page_bytes));
+  const std::uint64_t taken_bytes = booked_size(size_bytes);
   TP_RETURN_IF_ERROR(book(use, taken_bytes));
   Result<AlignedBuffer> memory = AlignedBuffer::create(taken_bytes);
   if (!memory) {
@@ -128,22 +146,26 @@ Result<BookedBuffer> MemoryAccount::take(MemoryUse use, std::uint64_t size_bytes
   return BookedBuffer(shared_from_this(), use, *std::move(memory));
 }
 
-Result<BookedBuffer> MemoryAccount::take_from_resting(MemoryUse use, std::uint64_t size_bytes) {
-  Result<BookedBuffer> taken = take(use, size_bytes);
+Result<BookedBuffer> MemoryAccount::take_from_others(MemoryUse use, std::uint64_t size_bytes,
+                                                     GiveBack what) {
+  Result<BookedBuffer> taken = take_free(use, size_bytes);
   while (!taken && taken.error().code() == ErrorCode::kDoesNotFit && taken.error().shortage()) {
     const Shortage shortage = *taken.error().shortage();
-    if (!reclaim_from_others(shortage.needed_bytes -
-                             std::min(shortage.needed_bytes, shortage.budget_bytes))) {
+    const std::uint64_t wanted_bytes =
+        shortage.needed_bytes - std::min(shortage.needed_bytes, shortage.budget_bytes);
+    const bool is_given = reclaim_from_others(wanted_bytes, GiveBack::kPromoted) ||
+                          (what == GiveBack::kResting && reclaim_from_others(wanted_bytes, what));
+    if (!is_given) {
       return taken;
     }
-    taken = take(use, size_bytes);
+    taken = take_free(use, size_bytes);
   }
   return taken;
 }
 
 /// @return Whether anything was given back.
-bool MemoryAccount::reclaim_from_others(std::uint64_t wanted_bytes) {
-  std::vector<std::pair<std::uint64_t, std::function<std::uint64_t(std::uint64_t)>>> others;
+bool MemoryAccount::reclaim_from_others(std::uint64_t wanted_bytes, GiveBack what) {
+  std::vector<std::pair<std::uint64_t, Reclaim>> others;
   {
     const std::lock_guard lock(ledger_->mutex_);
     for (const MemoryAccount* account : ledger_->accounts_) {
@@ -154,11 +176,40 @@ bool MemoryAccount::reclaim_from_others(std::uint64_t wanted_bytes) {
     }
   }
   std::ranges::sort(others, {}, [](const auto& other) { return other.first; });
-  return std::ranges::any_of(
-      others, [wanted_bytes](const auto& other) { return other.second(wanted_bytes) > 0; });
+  return std::ranges::any_of(others, [wanted_bytes, what](const auto& other) {
+    return other.second(wanted_bytes, what) > 0;
+  });
 }
 
-void MemoryAccount::offer(std::function<std::uint64_t(std::uint64_t)> reclaim) {
+std::uint64_t MemoryAccount::left_bytes(std::uint64_t untouched_bytes) const {
+  const auto left = [](std::uint64_t limit_bytes, std::uint64_t used_bytes) {
+    return limit_bytes - std::min(limit_bytes, used_bytes);
+  };
+  std::uint64_t left_bytes = UINT64_MAX;
+  if (ledger_->available_bytes_) {
+    left_bytes = left(ledger_->available_bytes_(), untouched_bytes);
+  }
+  const std::lock_guard lock(ledger_->mutex_);
+  left_bytes = std::min(left_bytes, left(ledger_->limit_.size_bytes, ledger_->booked_bytes_));
+  if (size_bytes_max_) {
+    left_bytes = std::min(left_bytes, left(*size_bytes_max_, now_bytes_));
+  }
+  if (group_ != nullptr) {
+    left_bytes = std::min(left_bytes, left(group_->limit_bytes_, group_->now_bytes_));
+  }
+  return left_bytes;
+}
+
+std::uint64_t MemoryAccount::make_room(std::uint64_t wanted_bytes) {
+  std::uint64_t now_left_bytes = left_bytes();
+  while (now_left_bytes < wanted_bytes &&
+         reclaim_from_others(wanted_bytes - now_left_bytes, GiveBack::kPromoted)) {
+    now_left_bytes = left_bytes();
+  }
+  return now_left_bytes;
+}
+
+void MemoryAccount::offer(Reclaim reclaim) {
   const std::lock_guard lock(ledger_->mutex_);
   reclaim_ = std::move(reclaim);
 }

@@ -26,6 +26,15 @@ struct MemoryLimit {
   std::string name;  ///< For messages: "RAM", "control group /app".
 };
 
+/// What a model gives of its memory, so that another one has enough.
+enum class GiveBack {
+  kPromoted,  ///< Blocks that it holds beyond its plan, also while it runs.
+  kResting,   ///< Also those of its plan, while it rests.
+};
+
+/// What an amount of memory takes in the books: whole pages.
+[[nodiscard]] std::uint64_t booked_size(std::uint64_t size_bytes);
+
 class MemoryAccount;
 
 /// All weight memory of a process, booked before it is taken, so that several models share one
@@ -34,7 +43,9 @@ class MemoryAccount;
 /// Thread-safe, and so are its accounts.
 class MemoryLedger {
  public:
-  explicit MemoryLedger(MemoryLimit limit) : limit_(std::move(limit)) {}
+  /// @param available_bytes  What the system has left now, for left_bytes(); empty: enough.
+  explicit MemoryLedger(MemoryLimit limit, std::function<std::uint64_t()> available_bytes = {})
+      : limit_(std::move(limit)), available_bytes_(std::move(available_bytes)) {}
   /// The one that all models of this process share. Its limit is the tighter of RAM and control
   /// group when it is first asked for.
   static std::shared_ptr<MemoryLedger> of_process();
@@ -48,6 +59,7 @@ class MemoryLedger {
 
   mutable std::mutex mutex_;
   const MemoryLimit limit_;
+  const std::function<std::uint64_t()> available_bytes_;
   std::uint64_t booked_bytes_ = 0;
   std::uint64_t use_count_ = 0;
   std::vector<const MemoryAccount*> accounts_;
@@ -93,22 +105,32 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
   /// All its buffers have ended, as they share it.
   ~MemoryAccount();
 
-  /// Books memory and takes it. 0 bytes give an empty buffer.
+  /// Books memory and takes it. 0 bytes give an empty buffer. Before it fails for want of memory,
+  /// other models are asked for blocks that they hold beyond their plans.
   ///
   /// @param size_bytes  Rounded up to whole pages.
   /// @retval kDoesNotFit  A limit would be passed; the message has the numbers.
   /// @retval kFailed      The system refused the memory.
   Result<BookedBuffer> take(MemoryUse use, std::uint64_t size_bytes);
-  /// The same, but before it fails for want of memory, models that rest are asked to give some
-  /// back: the one that has rested longest first, and only as many as it takes. For what is
-  /// computed with now; what is read ahead waits.
+  /// The same, but models that rest are asked for blocks of their plans, too: the one that has
+  /// rested longest first, and only as many as it takes. For what is computed with now.
   Result<BookedBuffer> take_from_resting(MemoryUse use, std::uint64_t size_bytes);
-  /// Says how this model gives memory back while it rests.
+  /// The same, but nobody is asked. For what is read ahead, which waits, and what is not needed.
+  Result<BookedBuffer> take_free(MemoryUse use, std::uint64_t size_bytes);
+  /// The most that take_free() would give now: of all limits, and of what the system has left.
   ///
-  /// @param reclaim  Given the bytes wanted, gives back at least as much, or what it has, and
-  ///                 returns how much; 0 while the model does not rest. Called by any thread, and
-  ///                 possibly after stop_offering() has returned.
-  void offer(std::function<std::uint64_t(std::uint64_t)> reclaim);
+  /// @param untouched_bytes  Booked, and not written to yet: the system does not count them.
+  [[nodiscard]] std::uint64_t left_bytes(std::uint64_t untouched_bytes = 0) const;
+  /// Asks other models for blocks that they hold beyond their plans, until so much is left.
+  ///
+  /// @return left_bytes() then, which may be less.
+  std::uint64_t make_room(std::uint64_t wanted_bytes);
+  /// Given the bytes wanted, gives back at least as much, or what there is, and returns how much.
+  using Reclaim = std::function<std::uint64_t(std::uint64_t wanted_bytes, GiveBack what)>;
+  /// Says how this model gives memory back.
+  ///
+  /// @param reclaim  Called by any thread, and possibly after stop_offering() has returned.
+  void offer(Reclaim reclaim);
   void stop_offering();
   /// Says that the model is used now.
   void note_use();
@@ -124,7 +146,8 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
 
   Result<void> book(MemoryUse use, std::uint64_t size_bytes);
   void give_back(MemoryUse use, std::uint64_t size_bytes);
-  [[nodiscard]] bool reclaim_from_others(std::uint64_t wanted_bytes);
+  Result<BookedBuffer> take_from_others(MemoryUse use, std::uint64_t size_bytes, GiveBack what);
+  [[nodiscard]] bool reclaim_from_others(std::uint64_t wanted_bytes, GiveBack what);
 
   const std::shared_ptr<MemoryLedger> ledger_;
   const std::string owner_;
@@ -135,7 +158,7 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
   std::uint64_t now_bytes_ = 0;
   std::uint64_t max_bytes_ = 0;
   std::uint64_t last_use_ = 0;  ///< By the ledger's count of uses.
-  std::function<std::uint64_t(std::uint64_t)> reclaim_;
+  Reclaim reclaim_;
 };
 
 }  // namespace trash_panda::runtime

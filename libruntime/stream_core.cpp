@@ -12,6 +12,11 @@ namespace {
 
 using format::Tier;
 
+/// Calls hold the mutex for less than a millisecond, unless they wait for a copy that is not
+/// pinned.
+constexpr int kReclaimAttempts = 100;
+constexpr std::chrono::microseconds kReclaimPause{100};
+
 }  // namespace
 
 const format::PackedExtent& StreamCore::extent(std::size_t block_index) const {
@@ -21,6 +26,7 @@ const format::PackedExtent& StreamCore::extent(std::size_t block_index) const {
 
 bool StreamCore::is_resident(std::size_t block_index) const {
   TP_ASSERT(block_index < blocks_.size());
+  const std::lock_guard lock(mutex_);
   const Block& block = blocks_[block_index];
   return block.tier == Tier::kRam && block.layout.compute_bytes == 0 && device_->is_host();
 }
@@ -48,15 +54,21 @@ void StreamCore::start_read(Block& block) {
 }
 
 /// Gives a block of the RAM tier memory, where it has none.
-Result<void> StreamCore::take_home(Block& block, HomeFor reason) const {
+Result<void> StreamCore::take_home(Block& block, HomeFor reason) {
   const std::uint64_t size_bytes = block.extent->stored_bytes;
-  if (block.home.empty() && size_bytes > 0) {
-    TP_ASSIGN_OR_RETURN(block.own_home,
-                        reason == HomeFor::kUse
-                            ? account_->take_from_resting(MemoryUse::kRamTier, size_bytes)
-                            : account_->take(MemoryUse::kRamTier, size_bytes));
-    block.home = block.own_home.span().first(size_bytes);
+  if (!block.home.empty() || size_bytes == 0) {
+    return {};
   }
+  if (reason == HomeFor::kAhead) {
+    TP_ASSIGN_OR_RETURN(block.own_home, account_->take_free(MemoryUse::kRamTier, size_bytes));
+  } else {
+    Result<BookedBuffer> taken = account_->take_from_resting(MemoryUse::kRamTier, size_bytes);
+    while (!taken && demote_for(taken.error())) {
+      taken = account_->take_from_resting(MemoryUse::kRamTier, size_bytes);
+    }
+    TP_ASSIGN_OR_RETURN(block.own_home, std::move(taken));
+  }
+  block.home = block.own_home.span().first(size_bytes);
   return {};
 }
 
@@ -65,6 +77,9 @@ Result<void> StreamCore::take_home(Block& block, HomeFor reason) const {
 ///
 /// @return Bytes given back; 0 where it has none of its own, or is being read.
 std::uint64_t StreamCore::give_up_home(Block& block) {
+  if (block.is_promoted) {
+    return demote(block);
+  }
   const std::uint64_t size_bytes = block.own_home.size_bytes();
   if (size_bytes == 0 || block.lease_count > 0 || (block.read && !block.read->is_done())) {
     return 0;
@@ -79,12 +94,23 @@ std::uint64_t StreamCore::give_up_home(Block& block) {
   return size_bytes;
 }
 
-/// Gives memory to another model, if this one rests: blocks that are needed last go first.
-std::uint64_t StreamCore::reclaim(std::uint64_t wanted_bytes) {
-  // Whoever asks has a lock of its own: two models must not wait for each other.
-  const std::unique_lock lock(mutex_, std::try_to_lock);
+/// Gives memory to another model; what this one's plan has only if it rests: blocks that are needed
+/// last go first.
+std::uint64_t StreamCore::reclaim(std::uint64_t wanted_bytes, GiveBack what) {
+  // Whoever asks has a lock of its own: two models must not wait for each other for long.
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  for (int attempt = 0; !lock && attempt < kReclaimAttempts; ++attempt) {
+    std::this_thread::sleep_for(kReclaimPause);
+    static_cast<void>(lock.try_lock());
+  }
+  if (!lock) {
+    return 0;
+  }
+  if (what == GiveBack::kPromoted) {
+    return demote_promoted(wanted_bytes);
+  }
   const auto is_held = [](const Block& block) { return block.lease_count > 0; };
-  if (!lock || is_pass_open_ || std::ranges::any_of(blocks_, is_held)) {
+  if (is_pass_open_ || std::ranges::any_of(blocks_, is_held)) {
     return 0;
   }
   std::uint64_t given_bytes = 0;
@@ -102,6 +128,7 @@ void StreamCore::forget(Block& block) {
     slots_.give_back(*block.slot);
     block.slot.reset();
   }
+  settle(block);
 }
 
 /// Of the blocks in slots that nobody holds, the one that is needed last.
@@ -212,6 +239,10 @@ void StreamCore::note_acquire(std::size_t block_index, RunClock::time_point aske
       end_pass();  // It ended before the last block: an early exit.
     }
     record_pass(asked);
+    if (planned_disk_count_ < disk_order_.size()) {
+      promote_from(planned_disk_count_, UINT64_MAX);
+    }
+    adapt_to_device_memory();
     is_pass_open_ = true;
     use_pins();
     account_->note_use();
@@ -407,6 +438,14 @@ StreamStats StreamCore::stats() const {
   stats.read_bytes_base = read_base_bytes_;
   stats.read_bytes_ram = read_ram_bytes_;
   stats.read_bytes_disk = read_disk_bytes_;
+  for (std::size_t at = 0; at < disk_order_.size(); ++at) {
+    const Block& block = blocks_[disk_order_[at]];
+    stats.promoted_block_count += block.is_promoted ? 1U : 0U;
+    stats.promoted_bytes += block.is_promoted ? block.own_home.size_bytes() : 0U;
+    stats.demoted_block_count += at >= planned_disk_count_ && !block.is_promoted ? 1U : 0U;
+  }
+  stats.device_demoted_block_count = static_cast<std::uint64_t>(std::ranges::count_if(
+      left_device_, [this](std::size_t at) { return !blocks_[at].resident; }));
   stats.weight_memory_bytes = account_->now_bytes();
   stats.weight_memory_bytes_max = account_->max_bytes();
   stats.device_memory_bytes = device_memory_bytes();

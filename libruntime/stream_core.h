@@ -70,6 +70,7 @@ class StreamCore {
   Result<void> check_decoded();
   Result<void> release_device();
   Result<void> restore_device();
+  std::uint64_t promote(std::uint64_t size_bytes_max);
   /// @see Streamer::end_log
   void end_log();
   /// Ends all reading; what is held stays valid.
@@ -88,7 +89,8 @@ class StreamCore {
     format::Tier tier = format::Tier::kDisk;  ///< What it is treated as; kGpu only on a GPU.
     TensorLayout layout;
     std::span<std::byte> home;         ///< kRam: its memory, empty while it has none.
-    BookedBuffer own_home;             ///< RamMemory::kAsNeeded: what `home` is of.
+    BookedBuffer own_home;             ///< Promoted, or RamMemory::kAsNeeded: what `home` is of.
+    bool is_promoted = false;          ///< From disk to RAM: at once, or when its slot is free.
     std::optional<std::size_t> slot;   ///< kDisk: while it is in memory or on its way.
     std::shared_ptr<ExtentRead> read;  ///< Null: neither in memory nor on its way.
     bool is_dropped = false;           ///< By drop(): not read until it is asked for.
@@ -101,8 +103,9 @@ class StreamCore {
     std::vector<TensorView> tensors;  ///< Of a held block.
     // On a GPU.
     PinnedRegion pin;                             ///< kRam: of its home.
+    std::size_t home_copy_count = 0;              ///< Copies from its home that are under way.
     std::optional<DeviceBlocks::Place> place;     ///< While it is on the device or on its way.
-    std::optional<DeviceBlocks::Place> resident;  ///< kGpu: its place for good.
+    std::optional<DeviceBlocks::Place> resident;  ///< Its place for good: kGpu, or back there.
     StreamHandle stream = 0;                      ///< Of the first lease of those that hold it.
     ExtentRead::Times read_times = {};            ///< Of the read that it was copied after.
     std::shared_ptr<CopyTimes> copy_times;        ///< Of a copy that no use was recorded of.
@@ -142,9 +145,9 @@ class StreamCore {
     kUse,    ///< Who asks for it now: models that rest give memory back.
     kAhead,  ///< Whoever will.
   };
-  Result<void> take_home(Block& block, HomeFor reason) const;
+  Result<void> take_home(Block& block, HomeFor reason);
   std::uint64_t give_up_home(Block& block);
-  std::uint64_t reclaim(std::uint64_t wanted_bytes);
+  std::uint64_t reclaim(std::uint64_t wanted_bytes, GiveBack what);
   Result<void> start_needed(Block& block);
   [[nodiscard]] std::optional<std::size_t> farthest_in_slot(bool only_done) const;
   void prefetch();
@@ -175,6 +178,27 @@ class StreamCore {
     return static_cast<std::size_t>(&block - blocks_.data());
   }
 
+  // Blocks that go from RAM to disk for want of memory, and back: stream_promotion.cpp.
+  /// What take_memory() takes for the tiers as they are.
+  struct HostNeeds {
+    std::uint64_t ram_bytes = 0;
+    std::size_t slot_count = 0;
+    std::uint64_t slot_bytes = 0;     ///< Of one.
+    std::uint64_t compute_bytes = 0;  ///< Of one block's tensors that are made.
+  };
+  [[nodiscard]] std::uint64_t ahead_bytes() const;
+  [[nodiscard]] HostNeeds host_needs() const;
+  [[nodiscard]] Result<std::uint64_t> base_host_bytes() const;
+  [[nodiscard]] std::vector<std::size_t> ram_demotion_order() const;
+  Result<void> demote_to_fit();
+  void list_disk_blocks();
+  [[nodiscard]] std::uint64_t promotable_bytes() const;
+  std::uint64_t promote_from(std::size_t first, std::uint64_t size_bytes_max);
+  void settle(Block& block);
+  std::uint64_t demote(Block& block);
+  std::uint64_t demote_promoted(std::uint64_t wanted_bytes);
+  [[nodiscard]] bool demote_for(const Error& error);
+
   // Tensors that are made in host memory: stream_make.cpp.
   void take_ahead_memory();
   Result<void> reserve_compute();
@@ -185,9 +209,13 @@ class StreamCore {
 
   // On a GPU: stream_device.cpp and, what happens once, device_open.cpp.
   Result<void> take_device_memory();
-  Result<void> try_device_memory();
+  Result<void> try_device_memory(std::uint64_t headroom_bytes);
   [[nodiscard]] Result<std::uint64_t> base_device_bytes() const;
   [[nodiscard]] std::optional<std::size_t> next_demotion() const;
+  void adapt_to_device_memory();
+  void promote_to_device(const DeviceMemoryLeft& left);
+  void demote_from_device(std::uint64_t wanted_bytes);
+  void warn_of_spilling(std::uint64_t headroom_bytes);
   [[nodiscard]] DeviceBlocks::Needs device_needs() const;
   Result<void> place_base_on_device(const format::PackedExtent& extent,
                                     std::span<const std::byte> bytes);
@@ -224,6 +252,9 @@ class StreamCore {
 
   std::shared_ptr<Device> device_;
   std::vector<std::uint64_t> demote_gpu_;          ///< Of the plan: blocks, first to go first.
+  std::vector<std::size_t> left_device_;           ///< Of tier gpu, but moved to RAM, in order.
+  bool is_spilling_said_ = false;
+  std::vector<std::uint64_t> demote_ram_;          ///< The same, from RAM to disk.
   std::optional<std::uint64_t> ram_budget_bytes_;  ///< Of the plan.
   std::shared_ptr<MemoryAccount> account_;
   std::vector<BookedBuffer> base_memory_;
@@ -232,6 +263,10 @@ class StreamCore {
   SlotPool slots_;
   std::optional<BufferPool> compute_;
   std::vector<Block> blocks_;
+  /// Blocks that streamed from disk when the pack was opened, in the order in which they would go
+  /// there: those of the disk tier, spread, then those that open() moved there.
+  std::vector<std::size_t> disk_order_;
+  std::size_t planned_disk_count_ = 0;  ///< Of those, the first.
   // Where tensors are made in host memory.
   std::vector<std::unique_ptr<TensorMaker>> makers_;  ///< By buffer of `compute_`.
   std::unique_ptr<TensorWorkers> workers_;            ///< Null: nothing is made.

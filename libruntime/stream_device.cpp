@@ -104,7 +104,7 @@ std::optional<std::size_t> StreamCore::farthest_on_device() const {
   std::optional<std::size_t> farthest;
   for (std::size_t at = 0; at < blocks_.size(); ++at) {
     const Block& block = blocks_[at];
-    if (block.place && !block.resident && block.lease_count == 0 &&
+    if (block.place && block.place != block.resident && block.lease_count == 0 &&
         (!farthest || distance(at) > distance(*farthest))) {
       farthest = at;
     }
@@ -124,7 +124,7 @@ bool StreamCore::copy_to_device(Block& block, DeviceBlocks::Place place) {
   Result<std::vector<std::uint32_t>> chunks = make_chunk_table(block.layout, source);
   if (!chunks) {
     block.copy_error = std::move(chunks).error();
-    if (!block.resident) {
+    if (place != block.resident) {
       on_device_->give_back_slot(place);
     }
     return false;
@@ -141,13 +141,16 @@ bool StreamCore::copy_to_device(Block& block, DeviceBlocks::Place place) {
     block.read.reset();
   } else {
     block.pin.begin_use();
+    ++block.home_copy_count;
     on_done = [this, &block, times = block.copy_times] {
+      --block.home_copy_count;
       block.pin.end_use();
       note_copied(block, times.get());
     };
   }
   Result<void> queued = on_device_->fill(place, source, block.layout, *chunks, std::move(on_done));
   block.place = place;
+  settle(block);
   if (!queued) {
     leave_device(block);
     block.place.reset();
@@ -300,7 +303,7 @@ void StreamCore::end_use_on_device(Block& block, StreamHandle stream) {
 
 /// Gives up the place of a block that streams.
 void StreamCore::leave_device(Block& block) {
-  if (block.place && !block.resident) {
+  if (block.place && block.place != block.resident) {
     give_up_place(block);
   }
 }

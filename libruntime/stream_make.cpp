@@ -22,9 +22,7 @@ constexpr std::uint64_t kHelpedBytes = 1 * kMiB;
 /// A second buffer, so that one block is made while another is in use; what can't be done without
 /// has its memory by now.
 void StreamCore::take_ahead_memory() {
-  // What others share with this model is planned for one.
-  if (workers_ == nullptr || workers_->thread_count() == 0 || blocks_.size() < 2 ||
-      options_.memory_group != nullptr) {
+  if (workers_ == nullptr || workers_->thread_count() == 0 || blocks_.size() < 2) {
     return;
   }
   const std::lock_guard lock(mutex_);
@@ -57,7 +55,11 @@ Result<void> StreamCore::reserve_compute() {
       unmake(block);
     }
   }
-  return compute_->reserve(1);
+  Result<void> reserved = compute_->reserve(1);
+  while (!reserved && demote_for(reserved.error())) {
+    reserved = compute_->reserve(1);
+  }
+  return reserved;
 }
 
 /// Begins to make the tensors of the next block, when it has come in and a buffer is free. While

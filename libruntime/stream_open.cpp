@@ -97,13 +97,13 @@ Result<std::shared_ptr<StreamCore>> StreamCore::start(std::shared_ptr<StreamCore
   }
   TP_RETURN_IF_ERROR(core->open_base());
   core->take_ahead_memory();
-  if (options.ram_memory == RamMemory::kAsNeeded) {
-    core->account_->offer([offering = std::weak_ptr(core)](std::uint64_t wanted_bytes) {
-      const std::shared_ptr<StreamCore> resting = offering.lock();
-      return resting == nullptr ? 0 : resting->reclaim(wanted_bytes);
-    });
-  }
+  core->account_->offer(
+      [offering = std::weak_ptr(core)](std::uint64_t wanted_bytes, GiveBack what) {
+        const std::shared_ptr<StreamCore> giving = offering.lock();
+        return giving == nullptr ? 0 : giving->reclaim(wanted_bytes, what);
+      });
   if (core->on_device_) {
+    core->warn_of_spilling(core->options_.device_headroom_bytes.value_or(0));
     core->start_copying();
   } else {
     const std::lock_guard lock(core->mutex_);
@@ -130,6 +130,10 @@ void StreamCore::follow_plan(const Result<plan::Plan>& plan) {
       options_.device_slot_count = plan->device_slot_count;
     }
     demote_gpu_ = plan->demote_gpu;
+    demote_ram_ = plan->demote_ram;
+    if (!options_.device_headroom_bytes) {
+      options_.device_headroom_bytes = plan->vram_headroom_bytes();
+    }
     if (plan->ram_budget_bytes > 0) {
       ram_budget_bytes_ = plan->ram_budget_bytes;
     }
@@ -257,33 +261,46 @@ Result<void> StreamCore::assign_tiers() {
   return {};
 }
 
-Result<void> StreamCore::take_memory() {
-  std::uint64_t ram_bytes = 0;
-  std::uint64_t largest_disk_bytes = 0;
+/// How far to read ahead.
+std::uint64_t StreamCore::ahead_bytes() const {
   std::uint64_t largest_bytes = 0;
-  std::uint64_t compute_bytes = 0;
+  for (const Block& block : blocks_) {
+    largest_bytes = std::max(largest_bytes, block.extent->stored_bytes);
+  }
+  return options_.lookahead_bytes.value_or(kLookaheadBlocks * largest_bytes);
+}
+
+StreamCore::HostNeeds StreamCore::host_needs() const {
+  HostNeeds needs;
   std::size_t disk_count = 0;
   for (const Block& block : blocks_) {
     const std::uint64_t stored_bytes = block.extent->stored_bytes;
-    largest_bytes = std::max(largest_bytes, stored_bytes);
     if (device_->is_host()) {
-      compute_bytes = std::max(compute_bytes, block.layout.compute_bytes);
+      needs.compute_bytes = std::max(needs.compute_bytes, block.layout.compute_bytes);
     }
     if (block.tier == Tier::kRam) {
-      ram_bytes += stored_bytes;  // Within the shards' sizes: can't overflow.
+      needs.ram_bytes += stored_bytes;  // Within the shards' sizes: can't overflow.
     } else {
-      largest_disk_bytes = std::max(largest_disk_bytes, stored_bytes);
+      needs.slot_bytes = std::max(needs.slot_bytes, stored_bytes);
       ++disk_count;
     }
   }
-  const std::uint64_t ahead_bytes =
-      options_.lookahead_bytes.value_or(kLookaheadBlocks * largest_bytes);
-  window_bytes_ = ahead_bytes;
-  const std::size_t slot_count = slot_count_of(ahead_bytes, largest_disk_bytes, disk_count);
+  needs.slot_count = slot_count_of(ahead_bytes(), needs.slot_bytes, disk_count);
+  return needs;
+}
+
+Result<void> StreamCore::take_memory() {
   const bool is_at_once = options_.ram_memory == RamMemory::kAtOnce;
-  log_memory((is_at_once ? ram_bytes : 0) + slot_count * largest_disk_bytes);
-  TP_ASSIGN_OR_RETURN(ram_memory_, account_->take(MemoryUse::kRamTier, is_at_once ? ram_bytes : 0));
-  TP_ASSIGN_OR_RETURN(slots_, SlotPool::create(*account_, slot_count, largest_disk_bytes));
+  if (is_at_once) {
+    TP_RETURN_IF_ERROR(demote_to_fit());
+  }
+  list_disk_blocks();
+  window_bytes_ = ahead_bytes();
+  const HostNeeds needs = host_needs();
+  const std::uint64_t ram_bytes = is_at_once ? needs.ram_bytes : 0;
+  log_memory(ram_bytes + needs.slot_count * needs.slot_bytes);
+  TP_ASSIGN_OR_RETURN(ram_memory_, account_->take(MemoryUse::kRamTier, ram_bytes));
+  TP_ASSIGN_OR_RETURN(slots_, SlotPool::create(*account_, needs.slot_count, needs.slot_bytes));
   std::uint64_t at_bytes = 0;
   for (Block& block : blocks_) {
     if (block.tier == Tier::kRam && is_at_once) {
@@ -292,7 +309,7 @@ Result<void> StreamCore::take_memory() {
     }
   }
   pin_memory();
-  return take_compute_memory(compute_bytes);
+  return take_compute_memory(needs.compute_bytes);
 }
 
 /// Memory that tensors are made in. As many blocks may be held with such tensors as without; two at

@@ -96,6 +96,10 @@ Result<void> Streamer::preload(std::size_t block_index) {
   return core_->preload(block_index);
 }
 
+std::uint64_t Streamer::promote(std::uint64_t size_bytes_max) {
+  return core_->promote(size_bytes_max);
+}
+
 std::uint64_t Streamer::drop(std::size_t block_index) {
   return core_->drop(block_index);
 }

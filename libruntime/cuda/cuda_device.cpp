@@ -90,6 +90,14 @@ Result<DeviceMemory> CudaDevice::allocate(std::uint64_t size_bytes) {
                       })};
 }
 
+Result<DeviceMemoryLeft> CudaDevice::memory_left() {
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  TP_RETURN_IF_ERROR(context_->check("asking for its memory", &Functions::MemGetInfo_v2,
+                                     &free_bytes, &total_bytes));
+  return DeviceMemoryLeft{.free_bytes = free_bytes, .total_bytes = total_bytes};
+}
+
 Result<DeviceEvent> CudaDevice::make_event() {
   Event event = nullptr;
   TP_RETURN_IF_ERROR(context_->check("making an event", &Functions::EventCreate, &event,

@@ -27,6 +27,7 @@ class CudaDevice final : public runtime::Device {
   [[nodiscard]] std::optional<int> cuda_ordinal() const override { return ordinal_; }
   [[nodiscard]] PinLedger* pins() override { return pins_.get(); }
   Result<DeviceMemory> allocate(std::uint64_t size_bytes) override;
+  [[nodiscard]] Result<DeviceMemoryLeft> memory_left() override;
   Result<DeviceEvent> make_event() override;
   [[nodiscard]] StreamHandle copy_stream() const override;
   Result<void> copy(std::span<std::byte> target, std::span<const std::byte> source) override;

@@ -99,6 +99,8 @@ class Control {
   virtual std::map<std::string, int> calls() = 0;
   virtual Books books() = 0;
   virtual std::uint64_t device_bytes(int device) = 0;
+  /// Another program takes so much of a device's memory from now on, or as much as is free.
+  virtual void use_elsewhere(int device, std::uint64_t size_bytes) = 0;
   /// Of host memory; what the driver itself allocated is not counted.
   virtual std::uint64_t registered_bytes() = 0;
   /// Ranges that are registered, by address.

@@ -53,6 +53,7 @@ void Machine::reset(const Settings& settings) {
   registered_.clear();
   host_memory_.clear();
   modules_.clear();
+  elsewhere_bytes_.clear();
   copy_bytes_in_flight_ = 0;
   copy_bytes_in_flight_max_ = 0;
   link_free_at_.clear();
@@ -102,6 +103,12 @@ Books Machine::books() {
 std::uint64_t Machine::device_bytes(int device) {
   const std::lock_guard lock(mutex_);
   return memory_.used_bytes(device);
+}
+
+void Machine::use_elsewhere(int device, std::uint64_t size_bytes) {
+  const std::lock_guard lock(mutex_);
+  elsewhere_bytes_[device] =
+      std::min(size_bytes, settings_.vram_bytes - memory_.used_bytes(device));
 }
 
 std::uint64_t Machine::registered_bytes() {

@@ -77,6 +77,7 @@ class Machine final : public Control {
   std::map<std::string, int> calls() override;
   Books books() override;
   std::uint64_t device_bytes(int device) override;
+  void use_elsewhere(int device, std::uint64_t size_bytes) override;
   std::uint64_t registered_bytes() override;
   std::map<const void*, std::size_t> registrations() override;
   std::vector<std::string> violations() override;
@@ -126,7 +127,7 @@ class Machine final : public Control {
   Status load_module(const void* image, runtime::cuda::Module* module);
   Status unload_module(runtime::cuda::Module module);
   Status launch(const Kernel* kernel, std::uint64_t thread_count, Stream stream, void** arguments);
-  [[nodiscard]] std::uint64_t free_bytes(int device) const;
+  [[nodiscard]] std::uint64_t free_bytes(int device);
   /// An error that stays, once it has happened; 0: none.
   [[nodiscard]] Status sticky() const { return sticky_; }
 
@@ -174,6 +175,7 @@ class Machine final : public Control {
   std::map<const std::byte*, std::size_t> registered_;
   std::map<const std::byte*, std::vector<std::byte>> host_memory_;
   std::map<runtime::cuda::Module, std::unique_ptr<int>> modules_;
+  std::map<int, std::uint64_t> elsewhere_bytes_;  ///< By device: what other programs take.
   std::uint64_t copy_bytes_in_flight_ = 0;
   std::uint64_t copy_bytes_in_flight_max_ = 0;
   std::map<int, std::chrono::nanoseconds> link_free_at_;  ///< By device.

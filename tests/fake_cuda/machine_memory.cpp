@@ -28,7 +28,9 @@ std::uint64_t sum_of(const void* memory, std::size_t size_bytes) {
 }  // namespace
 
 Status Machine::allocate(std::size_t size_bytes, DeviceAddress* address) {
-  return memory_.allocate(current_device(), settings_.vram_bytes, size_bytes, address);
+  const int device = current_device();
+  return memory_.allocate(device, settings_.vram_bytes - elsewhere_bytes_[device], size_bytes,
+                          address);
 }
 
 Status Machine::free(DeviceAddress address) {
@@ -37,8 +39,8 @@ Status Machine::free(DeviceAddress address) {
   return memory_.free(address, is_broken ? nullptr : &host_);
 }
 
-std::uint64_t Machine::free_bytes(int device) const {
-  return settings_.vram_bytes - memory_.used_bytes(device);
+std::uint64_t Machine::free_bytes(int device) {
+  return settings_.vram_bytes - elsewhere_bytes_[device] - memory_.used_bytes(device);
 }
 
 Status Machine::host_allocate(std::size_t size_bytes, void** memory) {

@@ -135,5 +135,22 @@ TEST(DeriveBudgets, RefusesAGpuThatIsNotThere) {
   }
 }
 
+TEST(PlanHeadroom, IsWhatTheRequestLeavesFree) {
+  Plan plan;
+  plan.vram_total_bytes = 20 * kGiB;
+  EXPECT_EQ(plan.vram_headroom_bytes(), 0U);
+  plan.vram_budget_bytes = 12 * kGiB;
+  plan.request.headroom_vram_bytes = 3 * kGiB;
+  EXPECT_EQ(plan.vram_headroom_bytes(), 3 * kGiB);
+  plan.request.activation_vram_bytes = 2 * kGiB;
+  EXPECT_EQ(plan.vram_headroom_bytes(), 2 * kGiB + 20 * kGiB / 100 * 5);
+  EXPECT_EQ(vram_reserve_bytes(8 * kGiB), 512 * kMiB);
+  // --max-vram said that less is enough.
+  plan.vram_budget_bytes = 19 * kGiB;
+  EXPECT_EQ(plan.vram_headroom_bytes(), 1 * kGiB);
+  plan.vram_total_bytes = 0;  // Of a GPU elsewhere.
+  EXPECT_EQ(plan.vram_headroom_bytes(), 0U);
+}
+
 }  // namespace
 }  // namespace trash_panda::plan

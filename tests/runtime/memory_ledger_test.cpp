@@ -98,6 +98,52 @@ TEST(MemoryLedger, RefusalBySystemIsNotBooked) {
   EXPECT_EQ(ledger->booked_bytes(), 0U);
 }
 
+TEST(MemoryLedger, SaysWhatIsLeftOfTheTightestLimit) {
+  std::uint64_t available_bytes = UINT64_MAX;
+  const auto ledger =
+      std::make_shared<MemoryLedger>(MemoryLimit{.size_bytes = 64 * kKiB, .name = "RAM"},
+                                     [&available_bytes] { return available_bytes; });
+  const auto group = std::make_shared<MemoryGroup>(48 * kKiB, "test");
+  const auto account = std::make_shared<MemoryAccount>(ledger, "a.panda", 40 * kKiB, group);
+  const auto other = std::make_shared<MemoryAccount>(ledger, "b.panda", std::nullopt, group);
+  EXPECT_EQ(account->left_bytes(), 40 * kKiB);
+  EXPECT_EQ(other->left_bytes(), 48 * kKiB);
+  const BookedBuffer taken = must(other->take(MemoryUse::kBase, 12 * kKiB));
+  EXPECT_EQ(account->left_bytes(), 36 * kKiB);
+  const auto alone = std::make_shared<MemoryAccount>(ledger, "c.panda", std::nullopt);
+  EXPECT_EQ(alone->left_bytes(), 52 * kKiB);
+  // What was booked and not written to yet is no more available than it seems.
+  available_bytes = 20 * kKiB;
+  EXPECT_EQ(alone->left_bytes(), 20 * kKiB);
+  EXPECT_EQ(alone->left_bytes(12 * kKiB), 8 * kKiB);
+  EXPECT_EQ(alone->left_bytes(24 * kKiB), 0U);
+}
+
+/// What a model has beyond its plan goes first, and what its plan has only to whoever may ask.
+TEST(MemoryLedger, AsksOthersForWhatTheyCanDoWithout) {
+  const auto ledger = small_ledger();
+  const auto giving = account_of(ledger);
+  BookedBuffer promoted = must(giving->take(MemoryUse::kRamTier, 32 * kKiB));
+  BookedBuffer planned = must(giving->take(MemoryUse::kRamTier, 32 * kKiB));
+  giving->offer([&](std::uint64_t, GiveBack what) -> std::uint64_t {
+    BookedBuffer& given =
+        promoted.size_bytes() > 0 || what == GiveBack::kPromoted ? promoted : planned;
+    const std::uint64_t size_bytes = given.size_bytes();
+    given = BookedBuffer();
+    return size_bytes;
+  });
+  const auto asking = account_of(ledger);
+  EXPECT_FALSE(asking->take_free(MemoryUse::kBase, 4 * kKiB));
+  EXPECT_EQ(promoted.size_bytes(), 32 * kKiB);
+  EXPECT_EQ(asking->make_room(8 * kKiB), 32 * kKiB);
+  EXPECT_EQ(asking->make_room(40 * kKiB), 32 * kKiB);
+  const BookedBuffer first = must(asking->take(MemoryUse::kBase, 32 * kKiB));
+  EXPECT_FALSE(asking->take(MemoryUse::kBase, 4 * kKiB));
+  EXPECT_EQ(planned.size_bytes(), 32 * kKiB);
+  const BookedBuffer second = must(asking->take_from_resting(MemoryUse::kRamTier, 4 * kKiB));
+  EXPECT_EQ(planned.size_bytes(), 0U);
+}
+
 TEST(MemoryLedger, SnapshotSaysWhoHasWhat) {
   const auto ledger = small_ledger();
   const auto account = account_of(ledger);

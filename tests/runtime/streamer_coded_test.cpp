@@ -214,13 +214,11 @@ TEST(StreamerCoded, MakesBlocksWhenAskedForWhereMemoryIsShort) {
   {
     Streamer streamer = must(Streamer::open(sample.target(), options));
     needed_bytes = streamer.stats().weight_memory_bytes_max;
-    options.memory_group = std::make_shared<MemoryGroup>(UINT64_MAX, "test");
-    Streamer sharing = must(Streamer::open(sample.target(), options));
-    buffer_bytes = needed_bytes - sharing.stats().weight_memory_bytes_max;
+    options.memory_bytes_max = needed_bytes - 1;
+    Streamer limited = must(Streamer::open(sample.target(), options));
+    buffer_bytes = needed_bytes - limited.stats().weight_memory_bytes_max;
     EXPECT_GT(buffer_bytes, 0U);
   }
-  options.memory_group = nullptr;
-  options.memory_bytes_max = needed_bytes - 1;
   std::string said;
   options.log = [&said](LogLevel, std::string_view line) { said += line; };
   EXPECT_TRUE(streamed(sample.target(), options) == sample.tensors());

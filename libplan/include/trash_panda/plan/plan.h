@@ -76,6 +76,13 @@ struct Prediction {
   bool operator==(const Prediction&) const = default;
 };
 
+/// VRAM beside weights and activations: the driver's context, the desktop, fragmentation.
+[[nodiscard]] std::uint64_t vram_reserve_bytes(std::uint64_t vram_total_bytes);
+
+/// VRAM that a request leaves to activations and to others.
+[[nodiscard]] std::uint64_t vram_headroom_bytes(const PlanRequest& request,
+                                                std::uint64_t vram_total_bytes);
+
 /// A placement of one model on one machine. Plain data; plan_toml.h reads and writes it.
 ///
 /// With VRAM to plan for (`vram_budget_bytes` > 0) base and compute slots lie in VRAM, else in RAM.
@@ -101,7 +108,8 @@ struct Plan {
   std::uint64_t base_bytes = 0;  ///< Tensors outside blocks, in the compute dtype.
   std::uint64_t slot_bytes = 0;  ///< Host memory that disk blocks stream through.
   /// Memory of the compute device that a block in use takes beside its tier: where streamed blocks
-  /// arrive (VRAM) and where stored weights are expanded. 0 when blocks are used in place.
+  /// arrive (VRAM) and where stored weights are expanded: in RAM twice, as one block is made while
+  /// another is used. 0 when blocks are used in place.
   std::uint64_t compute_slot_bytes = 0;
   std::uint64_t kv_cache_bytes = 0;  ///< On the compute device, beside the weights.
   // [request]
@@ -127,6 +135,8 @@ struct Plan {
 
   std::vector<std::string> warnings;  ///< Not stored: said once, when the plan is made.
 
+  /// VRAM that is left to activations and to others; 0 without VRAM.
+  [[nodiscard]] std::uint64_t vram_headroom_bytes() const;
   /// Bytes in the checkpoint of the blocks of a tier; for kBase, of all that is in no block.
   [[nodiscard]] std::uint64_t stored_bytes(Tier tier) const;
   /// Bytes that are read or copied for the blocks of a tier: coded ones as they wait.

@@ -30,7 +30,7 @@ enum class VerifyMode {
 
 /// When memory for blocks of the RAM tier is taken.
 enum class RamMemory {
-  kAtOnce,    ///< By open(), which fails where it does not fit.
+  kAtOnce,    ///< By open(), as far as it fits: other blocks are read from disk, see promote().
   kAsNeeded,  ///< Block by block as they are read, and until drop().
 };
 
@@ -69,8 +69,11 @@ struct StreamOptions {
   std::optional<std::size_t> device_slot_count;
   /// Bytes of copies to the device that are queued at one time, but always one copy.
   std::uint64_t copy_bytes_in_flight_max = 384 * kMiB;
-  /// Memory of the device that blocks of tier gpu leave free, beside what was in use before.
-  std::uint64_t device_headroom_bytes = 0;
+  /// Memory of the device that blocks of tier gpu leave free, beside what was in use before;
+  /// nothing: as the pack's plan says, where it is for a GPU. If less is free once the pack is
+  /// open, or at the begin of a pass less than what activations leave of it, one warning says so:
+  /// drivers that then move memory of the device into RAM make everything slow.
+  std::optional<std::uint64_t> device_headroom_bytes;
   /// Asks whoever else uses the device in this process to give up memory that is only cached
   /// (torch: `empty_cache()`): called once, before blocks of tier gpu are moved to RAM for want of
   /// memory.
@@ -99,6 +102,12 @@ struct StreamStats {
   std::uint64_t read_bytes_disk = 0;      ///< Disk tier, every pass.
   std::uint64_t pass_read_bytes_ram = 0;  ///< Of the last complete pass.
   std::uint64_t pass_read_bytes_disk = 0;
+  /// Blocks that open() left on disk, and that stay in RAM now; and their memory.
+  std::uint64_t promoted_block_count = 0;
+  std::uint64_t promoted_bytes = 0;
+  std::uint64_t demoted_block_count = 0;  ///< Of the RAM tier, but for want of memory on disk.
+  /// Of tier gpu, but for want of the device's memory in RAM.
+  std::uint64_t device_demoted_block_count = 0;
   std::uint64_t mispredict_count = 0;         ///< Blocks acquired out of the expected order.
   std::uint64_t wait_ns = 0;                  ///< Time that acquire() waited for reads.
   std::uint64_t weight_memory_bytes = 0;      ///< Booked now: base, RAM tier, slots.
@@ -155,6 +164,11 @@ class BlockLease {
 /// waited for; tensors are the same. Blocks keep their addresses from pass to pass if the device's
 /// slots divide the blocks that stream.
 ///
+/// Where memory is short, open() leaves blocks of the RAM tier on disk, and of tier gpu in RAM, in
+/// the order of the pack's plan, and says so. They go to their tier when memory frees, at the begin
+/// of a pass; all blocks of the disk tier may go to RAM, by promote(). What others need of that
+/// memory they get: then those blocks are read, or copied, every pass again.
+///
 /// One thread at a time acquires; reading happens on the engine's threads. Destroying a streamer
 /// gives up the reads in flight. The tensors are bit-identical whatever tiers and lookahead.
 class Streamer {
@@ -195,7 +209,7 @@ class Streamer {
   [[nodiscard]] const format::PackedExtent& block(std::size_t block_index) const;
   /// Whether a block's tensors lie in memory of its own as they were read, so that holding its
   /// lease from use to use takes nothing from other blocks. False on a GPU, and of what is expanded
-  /// for each use.
+  /// for each use; it may change for blocks that promote() is about.
   [[nodiscard]] bool is_resident(std::size_t block_index) const;
   /// Waits until a block's tensors are in memory and lends them. On a GPU: until the block is on
   /// its way to the device; what is queued on `stream` from now on waits for the rest by itself.
@@ -223,8 +237,22 @@ class Streamer {
   /// @retval kFailed      The read failed; the next acquire() tries again.
   /// @retval kUsage       There is no such block.
   Result<void> preload(std::size_t block_index);
-  /// Gives back the memory of a block of the RAM tier that nobody holds; it is read again when it
-  /// is acquired. Only with RamMemory::kAsNeeded.
+  /// Lets blocks that are read every pass stay in RAM, as many as there is memory for: within the
+  /// limits of the options, of the pack's plan, and of what the system has left. Those that open()
+  /// moved to disk come first, the last moved before the others; of the rest, any number of them
+  /// leaves what streams spread over the model.
+  ///
+  /// Memory is booked and taken at once. It is filled by the next read of the block, which is made
+  /// anyway; from then on the block is not read any more, until its memory is needed elsewhere: by
+  /// this streamer for what it must have, or by another one that opens or has less than its plan.
+  /// Any thread may call it, and others go on meanwhile.
+  ///
+  /// @param size_bytes_max  Most memory that is taken now.
+  /// @return Bytes taken; 0 where there was no memory, or nothing streams.
+  std::uint64_t promote(std::uint64_t size_bytes_max = UINT64_MAX);
+  /// Gives back the memory of a block that nobody holds: of the RAM tier with
+  /// RamMemory::kAsNeeded, which is read again when it is acquired, or of one that promote() keeps,
+  /// which streams again.
   ///
   /// @return Bytes given back; 0 where there was nothing to give.
   std::uint64_t drop(std::size_t block_index);
