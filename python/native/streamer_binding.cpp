@@ -139,11 +139,25 @@ class SharedStreamer {
     on_device([this] { return streamer_->restore_device(); });
   }
 
+  // As preload(): while a forward runs.
+  std::uint64_t promote(std::uint64_t size_bytes_max) {
+    if (forked()) {
+      return 0;
+    }
+    std::uint64_t taken_bytes = 0;
+    {
+      const nb::gil_scoped_release no_gil;
+      taken_bytes = streamer_->promote(size_bytes_max);
+    }
+    log_->flush();
+    return taken_bytes;
+  }
+
   [[nodiscard]] const std::vector<TensorView>& base() const { return streamer_->base(); }
   // Where all tensors are.
   [[nodiscard]] DlpackDevice device() const { return device_; }
   [[nodiscard]] std::size_t block_count() const { return streamer_->block_count(); }
-  // Of fixed things, as the two above: no lock.
+  // No lock of ours, as of base().
   [[nodiscard]] bool all_resident() const {
     const auto indices = std::views::iota(std::size_t{0}, block_count());
     return std::ranges::all_of(indices, [&](std::size_t i) { return streamer_->is_resident(i); });
@@ -321,6 +335,9 @@ nb::dict stats_dict(const StreamStats& stats) {
   result["read_bytes_disk"] = stats.read_bytes_disk;
   result["pass_read_bytes_ram"] = stats.pass_read_bytes_ram;
   result["pass_read_bytes_disk"] = stats.pass_read_bytes_disk;
+  result["promoted_block_count"] = stats.promoted_block_count;
+  result["promoted_bytes"] = stats.promoted_bytes;
+  result["demoted_block_count"] = stats.demoted_block_count;
   result["mispredict_count"] = stats.mispredict_count;
   result["wait_ns"] = stats.wait_ns;
   result["weight_memory_bytes"] = stats.weight_memory_bytes;
@@ -376,6 +393,7 @@ void bind_streamer(nb::module_& module) {
       .def("check_decoded", &SharedStreamer::check_decoded)
       .def("release_device", &SharedStreamer::release_device)
       .def("restore_device", &SharedStreamer::restore_device)
+      .def("promote", &SharedStreamer::promote, nb::arg("size_bytes_max") = UINT64_MAX)
       .def("stats", [](SharedStreamer& self) { return stats_dict(self.stats()); });
 
   nb::class_<Lease>(module, "Lease", "A block's tensors, in memory until release().")

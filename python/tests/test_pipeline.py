@@ -14,6 +14,7 @@ import trash_panda
 from conftest import PackFactory
 from models import Tower, assert_bit_equal, build, tokens
 from trash_panda import Pipeline, Stage
+from trash_panda._hooks import stream_of
 
 LAYERS = 16
 NAMES = ["encode", "denoise", "decode"]
@@ -135,6 +136,42 @@ def test_stages_run_one_at_a_time(checkpoints: dict[str, Path]) -> None:
             pass
         with pytest.raises(trash_panda.TrashPandaError, match="there are encode, denoise, decode"):
             pipeline.run("paint").__enter__()
+
+
+def test_streamed_blocks_stay_in_free_memory_until_the_last_forward(
+    checkpoints: dict[str, Path],
+) -> None:
+    with make(checkpoints, forwards=4) as pipeline:
+        pipeline.plan()["encode"].assign("disk", indices=range(LAYERS))
+        with pipeline.run("encode") as model:
+            ahead, offloaded = pipeline._ahead, stream_of(model)
+            assert ahead is not None
+            assert offloaded is not None
+            assert offloaded.stats()["promoted_block_count"] == LAYERS
+            for forward in range(3):
+                assert_bit_equal(model(tokens()), expected("encode"))
+                stats = offloaded.stats()
+                read = stats["pass_read_bytes_disk"] + stats["pass_read_bytes_ram"]
+                # What was on its way when it was promoted is read once more.
+                assert forward == 1 or (read == 0) == (forward == 2)
+            assert_bit_equal(model(tokens()), expected("encode"))
+            assert offloaded.stats()["promoted_block_count"] == 0
+            wait_until(lambda: ahead.loading_s > 0)
+        with pipeline.run("denoise") as model:
+            assert_bit_equal(model(tokens()), expected("denoise"))
+        first, second = pipeline.report().stages
+        assert first.promoted_bytes > 0.5 * first.peak_bytes
+        assert second.promoted_bytes == 0
+        assert second.loaded_early_bytes > 0
+        assert pipeline.report().peak_bytes <= LIMIT
+
+
+def test_blocks_that_are_used_once_are_not_kept(checkpoints: dict[str, Path]) -> None:
+    with make(checkpoints, forwards=1) as pipeline:
+        pipeline.plan()["encode"].assign("disk", indices=range(LAYERS))
+        with pipeline.run("encode") as model:
+            assert_bit_equal(model(tokens()), expected("encode"))
+        assert pipeline.report().stages[0].promoted_bytes == 0
 
 
 def test_close_lets_go_of_what_was_loaded_early(checkpoints: dict[str, Path]) -> None:

@@ -56,6 +56,8 @@ class BlockStream:
         # Of a pipeline: how many forwards are to come, and what to call when memory was given back.
         self.forwards_left: int | None = None
         self.on_freed: Callable[[], object] | None = None
+        self.promotes = False  # Before each forward but the last.
+        self.promoted_bytes = 0
         self.not_read_yet: dict[int, int] = {}  # Bytes of RAM blocks, by index.
         streams.add(self)
 
@@ -126,6 +128,11 @@ class BlockStream:
         if self._streamer is not None:
             self._streamer.preload(index)
             self.not_read_yet.pop(index, None)
+
+    def promote(self) -> None:
+        """Lets blocks that stream stay, as many as there is memory for now."""
+        if self._streamer is not None:
+            self.promoted_bytes += self._streamer.promote()
 
     def close(self) -> None:
         """Puts everything back and lets the streamer go; the hooks stay, to say so.
@@ -265,6 +272,8 @@ class BlockStream:
             self._kept_passes += 1
         if self.forwards_left:
             self.forwards_left -= 1
+        if self.promotes and self.forwards_left != 0:
+            self.promote()
 
     def put_back_all(self, *, kept: bool = False) -> None:
         """Ends what an interrupted forward left in place; `kept`: also what may stay there."""

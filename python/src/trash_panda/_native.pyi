@@ -87,6 +87,9 @@ class StreamStats(TypedDict):
     read_bytes_disk: int
     pass_read_bytes_ram: int
     pass_read_bytes_disk: int
+    promoted_block_count: int
+    promoted_bytes: int
+    demoted_block_count: int
     mispredict_count: int
     wait_ns: int
     weight_memory_bytes: int
@@ -186,6 +189,9 @@ class Streamer:
 
     def restore_device(self) -> None:
         """Takes it again; base() is made anew. DoesNotFitError: all is as it was before."""
+
+    def promote(self, size_bytes_max: int = ...) -> int:
+        """Lets blocks of the disk tier stay in memory that is free; returns the bytes taken."""
 
     def stats(self) -> StreamStats: ...
 

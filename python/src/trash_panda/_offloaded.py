@@ -77,8 +77,11 @@ class Offloaded:
         `weight_memory_bytes_max` the most that ever was; `merged_memory_bytes` is the memory in
         which a block's stacked, joined and adapted tensors are made, beside that,
         `adapter_memory_bytes` what adapters take; `device_memory_bytes` what is taken of a GPU for
-        weights; `mispredict_count` counts blocks that came out of the expected order; `wait_ns` is
-        the time that forwards waited for reads. They stay readable after close().
+        weights; `demoted_block_count` blocks of the RAM tier are read every pass for want of
+        memory, and `promoted_block_count` blocks that were, or that are of the disk tier, stay in
+        `promoted_bytes` of RAM now; `mispredict_count` counts blocks that came out of the expected
+        order; `wait_ns` is the time that forwards waited for reads. They stay readable after
+        close().
         """
         return {**self._stream.stats(), "adapter_memory_bytes": self._loras.size_bytes}
 

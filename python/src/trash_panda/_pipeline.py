@@ -75,6 +75,7 @@ class StageReport:
     load_s: float = 0.0  # That the run waited before its model could be called.
     overlap_s: float = 0.0  # That the next stage was loading while this one ran.
     peak_bytes: int = 0  # Of this stage.
+    promoted_bytes: int = 0  # Of that, blocks of the disk tier that stayed while it ran.
     after_bytes: int = 0  # Of all stages: what the next one has loaded.
     process_before_bytes: int = 0
     process_after_bytes: int = 0
@@ -95,8 +96,9 @@ class PipelineReport:
             before, after = format_bytes(stage.before_bytes), format_bytes(stage.after_bytes)
             early, most = format_bytes(stage.loaded_early_bytes), format_bytes(stage.peak_bytes)
             lines.append(
-                f"  {stage.name}: {before} before ({early} loaded early), {most} at most, {after} "
-                f"after; waited {stage.load_s:.3g} s; the next stage loaded beside it for "
+                f"  {stage.name}: {before} before ({early} loaded early), {most} at most "
+                f"({format_bytes(stage.promoted_bytes)} of blocks that streamed), {after} after; "
+                f"waited {stage.load_s:.3g} s; the next stage loaded beside it for "
                 f"{stage.overlap_s:.3g} s"
             )
         return "\n".join(lines)
@@ -111,7 +113,8 @@ class Pipeline:
 
     While a stage runs, the next one's weights are read into what memory is free: first what lies
     outside of its blocks, then its blocks in their order, one at a time. All stages together stay
-    within `max_ram`; the running one comes first.
+    within `max_ram`; the running one comes first: if its model is called again, blocks of the disk
+    tier stay in memory that is free, before the next stage gets it.
 
     On a GPU stages load when the one before has ended: each has all of the GPU.
 
@@ -184,6 +187,9 @@ class Pipeline:
             offloaded = self._open(name, report)
             report.load_s = time.perf_counter() - begin_s
             offloaded.stream.forwards_left = stage.forwards
+            offloaded.stream.promotes = True
+            if stage.forwards != 1:
+                offloaded.stream.promote()
             self._load_next(name, offloaded)
             yield offloaded.model
         finally:
@@ -272,6 +278,7 @@ class Pipeline:
         if self._ahead is not None:
             report.overlap_s = self._ahead.loading_s
         report.peak_bytes = int(offloaded.stats()["weight_memory_bytes_max"])
+        report.promoted_bytes = offloaded.stream.promoted_bytes
         offloaded.remove()
         gc.collect()
         report.after_bytes = self._group.now_bytes
