@@ -112,8 +112,7 @@ Result<void> StreamCore::try_device_memory(std::uint64_t headroom_bytes) {
   }
   // First what must be there: the base is read later, but must not find its memory taken.
   TP_ASSIGN_OR_RETURN(const std::uint64_t base_bytes, base_device_bytes());
-  TP_ASSIGN_OR_RETURN(base_reserve_,
-                      device_->allocate(base_bytes + headroom_bytes));
+  TP_ASSIGN_OR_RETURN(base_reserve_, device_->allocate(base_bytes + headroom_bytes));
   TP_ASSIGN_OR_RETURN(on_device_, DeviceBlocks::create(device_, device_needs()));
   for (Block& block : blocks_) {
     if (block.tier == format::Tier::kGpu) {
@@ -289,7 +288,8 @@ Result<void> StreamCore::restore_device() {
     if (device_->is_host() || on_device_) {
       return {};
     }
-    if (Result<void> taken = try_device_memory(); !taken) {
+    if (Result<void> taken = try_device_memory(options_.device_headroom_bytes.value_or(0));
+        !taken) {
       forget_device();
       return taken;
     }

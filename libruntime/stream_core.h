@@ -251,8 +251,8 @@ class StreamCore {
   std::vector<std::vector<ExtentPiece>> pieces_;  ///< By extent; empty: of a pack, all are whole.
 
   std::shared_ptr<Device> device_;
-  std::vector<std::uint64_t> demote_gpu_;          ///< Of the plan: blocks, first to go first.
-  std::vector<std::size_t> left_device_;           ///< Of tier gpu, but moved to RAM, in order.
+  std::vector<std::uint64_t> demote_gpu_;  ///< Of the plan: blocks, first to go first.
+  std::vector<std::size_t> left_device_;   ///< Of tier gpu, but moved to RAM, in order.
   bool is_spilling_said_ = false;
   std::vector<std::uint64_t> demote_ram_;          ///< The same, from RAM to disk.
   std::optional<std::uint64_t> ram_budget_bytes_;  ///< Of the plan.

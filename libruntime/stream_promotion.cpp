@@ -95,11 +95,11 @@ Result<void> StreamCore::demote_to_fit() {
   order.resize(count);
   disk_order_ = std::move(order);
   if (count > 0) {
-    options_.log(LogLevel::kWarning,
-                 fmt::format("{} of {} blocks of the RAM tier are read from disk every pass: "
-                             "weights take {}, and {} are left; they stay in RAM when memory frees",
-                             count, ram_count, format_bytes(planned_bytes),
-                             format_bytes(left_bytes)));
+    options_.log(
+        LogLevel::kWarning,
+        fmt::format("{} of {} blocks of the RAM tier are read from disk every pass: "
+                    "weights take {}, and {} are left; they stay in RAM when memory frees",
+                    count, ram_count, format_bytes(planned_bytes), format_bytes(left_bytes)));
   }
   return {};
 }
@@ -135,8 +135,8 @@ std::uint64_t StreamCore::promotable_bytes() const {
   }
   std::uint64_t left_bytes = account_->left_bytes(untouched_bytes);
   if (ram_budget_bytes_) {
-    left_bytes = std::min(left_bytes, *ram_budget_bytes_ -
-                                          std::min(*ram_budget_bytes_, account_->now_bytes()));
+    left_bytes = std::min(left_bytes,
+                          *ram_budget_bytes_ - std::min(*ram_budget_bytes_, account_->now_bytes()));
   }
   return left_bytes - std::min(left_bytes, claimed_bytes);
 }
