@@ -16,7 +16,7 @@ enum class SpanKind : std::uint8_t {
   kDecode,   ///< Making tensors some of which are coded: beside the block before, or in the caller.
   kCopy,     ///< An extent on its way to a GPU, until the host has seen it arrive.
   kExpand,   ///< Checking, and making tensors that are not coded.
-  kCompute,  ///< The caller, while it holds the block.
+  kCompute,  ///< The caller, while it holds the block; with a GPU the host runs ahead of it.
   kWait,     ///< The caller, for one of the others.
 };
 

@@ -139,6 +139,14 @@ class SharedStreamer {
     on_device([this] { return streamer_->restore_device(); });
   }
 
+  void end_log() {
+    if (!forked()) {
+      const nb::gil_scoped_release no_gil;
+      const std::scoped_lock lock(mutex_);
+      streamer_->end_log();
+    }
+  }
+
   // As preload(): while a forward runs.
   std::uint64_t promote(std::uint64_t size_bytes_max) {
     if (forked()) {
@@ -394,6 +402,7 @@ void bind_streamer(nb::module_& module) {
       .def("release_device", &SharedStreamer::release_device)
       .def("restore_device", &SharedStreamer::restore_device)
       .def("promote", &SharedStreamer::promote, nb::arg("size_bytes_max") = UINT64_MAX)
+      .def("end_log", &SharedStreamer::end_log)
       .def("stats", [](SharedStreamer& self) { return stats_dict(self.stats()); });
 
   nb::class_<Lease>(module, "Lease", "A block's tensors, in memory until release().")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 from pathlib import Path
@@ -12,7 +13,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from conftest import find_cli
+import trash_panda
+from conftest import PackFactory, find_cli
+from models import Tower, build, on_meta, tokens
 
 ROOT = Path(__file__).parents[2]
 MACHINE = ROOT / "schemas" / "examples" / "hardware" / "rtx3060-16gb-sata.json"
@@ -150,6 +153,33 @@ def test_report_keeps_to_its_schema(tmp_path: Path) -> None:
     exit_code, document = run_json("report", log)
     assert exit_code == 0, document
     validator("report").validate(document)
+
+
+def test_a_real_run_keeps_to_the_schemas(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, packs: PackFactory
+) -> None:
+    pack = packs.pack(packs.checkpoint(build(lambda: Tower(2)).state_dict()), tiers=["ram", "disk"])
+    log = tmp_path / "run.jsonl"
+    monkeypatch.setattr("trash_panda._assemble._run_numbers", itertools.count(1))
+    monkeypatch.setenv("TRASH_PANDA_LOG", str(log))
+    with trash_panda.load(pack, on_meta(lambda: Tower(2))) as loaded:
+        for _ in range(3):
+            loaded.model(tokens())
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    for record in records:
+        validator("run_log").validate(record)
+    # A member that the schema does not know would be a mistake in one of them.
+    members = {
+        entry["if"]["properties"]["type"]["const"]: set(entry["then"]["properties"]) | {"type"}
+        for entry in json.loads((ROOT / "schemas" / "run_log.schema.json").read_text())["allOf"]
+    }
+    for record in records:
+        assert set(record) <= members[record["type"]], record
+    assert {r["kind"] for r in records if r["type"] == "span"} >= {"read", "wait", "compute"}
+    exit_code, document = run_json("report", log)
+    assert exit_code == 0, document
+    validator("report").validate(document)
+    assert [block["tier"] for block in document["blocks"]] == ["ram", "disk"]
 
 
 def test_a_pipeline_keeps_to_the_schema_of_inspect(pipeline: Path) -> None:

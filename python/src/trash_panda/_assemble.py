@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from . import _native
 from ._bindings import Binding, Block, Match, Merged
 from ._buffers import Attribute, rebuild_attributes, rebuild_buffers, unregistered
 from ._dtypes import DtypeRule, compute_dtype_name, torch_dtype
+from ._environment import flag_from_environment
 from ._errors import TrashPandaError
 from ._gpu import Place, free_cached_memory
 from ._hooks import BlockStream, stream_of
@@ -27,6 +29,7 @@ from ._offloaded import Offloaded
 from ._pack import Pack
 from ._placeholder import make_placeholder
 from ._plan import Plan
+from ._profile import RunProfile
 from ._streamed import StreamedBlock, StreamedMerge
 from ._targets import Target, collect_targets
 
@@ -71,24 +74,16 @@ class Prepared:
         device, gpu = self.place
         if gpu is not None:
             free_cached_memory(gpu)
-        streamer = _native.Streamer.open(
-            self.pack.path,
-            compute_dtype=self.compute,
-            dtype_overrides=self.dtypes,
-            verify=self.verify,
-            lookahead_bytes=self.lookahead_bytes,
-            tiers=self.tiers,
-            io=os.environ.get("TRASH_PANDA_IO") or "auto",
-            run_log=run_log,
-            memory_group=memory_group,
-            checkpoint_plan=None if self.pack.is_packed else self.pack.plan.text,
-            gpu=gpu,
-        )
+        profile = RunProfile(run_log) if flag_from_environment("PROFILE") else None
+        log = run_log if profile is None else profile.log
+        streamer = self._open_streamer(log, memory_group)
         if earlier is not None:
             earlier.remove_hooks()
         # A run log tells of each use, and a pipeline drops blocks that were used for the last time.
-        keep = streamer.all_resident and not run_log and memory_group is None
+        keep = streamer.all_resident and not log and memory_group is None
         stream = BlockStream(streamer, self.place, keep=keep)
+        if profile is not None:
+            stream.show_profile = weakref.finalize(stream, profile.finish, streamer)
         blocks = [(block, self._streamed(block)) for block in self.match.blocks]
         dtype = None if self.compute is None else torch_dtype(self.compute)
         stream.install(self.model, blocks, dtype)
@@ -113,6 +108,23 @@ class Prepared:
             unexpected=self.match.unexpected,
             device_map=self._device_map(),
             run_log=run_log,
+        )
+
+    def _open_streamer(
+        self, run_log: Path | str, memory_group: _native.MemoryGroup | None
+    ) -> _native.Streamer:
+        return _native.Streamer.open(
+            self.pack.path,
+            compute_dtype=self.compute,
+            dtype_overrides=self.dtypes,
+            verify=self.verify,
+            lookahead_bytes=self.lookahead_bytes,
+            tiers=self.tiers,
+            io=os.environ.get("TRASH_PANDA_IO") or "auto",
+            run_log=run_log,
+            memory_group=memory_group,
+            checkpoint_plan=None if self.pack.is_packed else self.pack.plan.text,
+            gpu=self.place.gpu,
         )
 
     def _streamed(self, block: Block) -> StreamedBlock:

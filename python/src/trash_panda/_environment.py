@@ -37,3 +37,16 @@ def count_from_environment(name: str, least: int = 0) -> int | None:
     if not text.isdecimal() or int(text) < least:
         raise ValueError(f"{_PREFIX}{name} is {text!r}, not a whole number of at least {least}")
     return int(text)
+
+
+def flag_from_environment(name: str) -> bool:
+    """Whether TRASH_PANDA_<name> says yes, by the words that the command line knows.
+
+    Raises ValueError naming the variable when it is none of them.
+    """
+    text = os.environ.get(_PREFIX + name, "").strip().lower()
+    if text in ("", "0", "no", "false", "off"):
+        return False
+    if text in ("1", "yes", "true", "on"):
+        return True
+    raise ValueError(f"{_PREFIX}{name} is {text!r}, not 1 or 0 (yes, no, true, false, on, off)")

@@ -60,6 +60,8 @@ class BlockStream:
         self.promoted_bytes = 0
         self.not_read_yet: dict[int, int] = {}  # Bytes of RAM blocks, by index.
         streams.add(self)
+        # Shows the run's profile, once: when this is closed, goes, or the program ends.
+        self.show_profile: Callable[[], object] | None = None
 
     def install(
         self,
@@ -149,6 +151,8 @@ class BlockStream:
                 block.forget()
                 release(block.placeholders)
             self._streamer = None
+            if self.show_profile is not None:
+                self.show_profile()
             self._merge_memory = MergeMemory(self.device)
             if self.gpu is not None and not streamer.forked:
                 streamer.check_decoded()

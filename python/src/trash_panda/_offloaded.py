@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ._errors import ReleasedError, TrashPandaError
 from ._handle import OffloadHandle
 from ._plan import Plan
-from ._program import run_for_file
+from ._program import run_for_text
 
 _log = logging.getLogger("trash_panda")
 
@@ -96,7 +96,7 @@ class Offloaded:
                 "nothing was logged of this model: set TRASH_PANDA_LOG=run.jsonl before loading it"
             )
         log = Path(self._run_log)
-        run_for_file(["report", log, "--to", "perfetto", "-o", Path(path), "--force"])
+        run_for_text(["report", log, "--to", "perfetto", "-o", Path(path), "--force"])
 
     def add_lora(
         self,

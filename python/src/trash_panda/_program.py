@@ -82,13 +82,14 @@ def run_program(arguments: Sequence[str | Path], progress: Progress | None = Non
         return json.load(output)
 
 
-def run_for_file(arguments: Sequence[str | Path]) -> None:
-    """Runs a command whose result is a file. Raises the exception of the program's error."""
+def run_for_text(arguments: Sequence[str | Path]) -> str:
+    """Runs a command and returns what it prints. Raises the exception of the program's error."""
     command = [find_program(), "--quiet", "--color", "never", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
     if done.returncode != 0:
         message = done.stderr.strip().removeprefix("error: ") or " ".join(command)
         raise make_error(_CODES.get(done.returncode, "failed"), message)
+    return done.stdout
 
 
 def _documents(stream: IO[str]) -> Iterator[dict[str, Any]]:
