@@ -293,6 +293,17 @@ def test_a_failed_install_leaves_the_model_as_it_was(
         model(tokens())
 
 
+def test_a_plan_by_hand_is_installed(checkpoint: Path, expected: Tensor) -> None:
+    model = on_meta(tower)
+    stream_load(model, checkpoint)
+    install_offload(model, Plan.manual(disk=["layers.1", "layers.4"]))
+    assert list(model.hf_device_map.values()).count("disk") == 2
+    assert_bit_equal(model(tokens()), expected)
+    with pytest.raises(trash_panda.PlanError, match=r"no block layers\.9"):
+        install_offload(model, Plan.manual(disk=["layers.9"]))
+    assert_bit_equal(model(tokens()), expected)
+
+
 def test_a_failed_load_leaves_the_model_as_it_was(checkpoint: Path, expected: Tensor) -> None:
     model = on_meta(tower)
     stream_load(model, checkpoint)

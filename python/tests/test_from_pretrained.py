@@ -110,6 +110,23 @@ def test_shards_are_one_checkpoint(tmp_path: Path) -> None:
         assert_equal(offloaded.model, resident(folder))
 
 
+@pytest.mark.parametrize("shard_size", ["60KB", "5GB"])
+def test_a_variant_may_be_chosen(folder: Path, shard_size: str) -> None:
+    torch.manual_seed(9)
+    LLAMA.make().half().save_pretrained(folder, variant="fp16", max_shard_size=shard_size)
+    expected = transformers.LlamaForCausalLM.from_pretrained(
+        folder, variant="fp16", dtype=torch.bfloat16
+    )
+    with trash_panda.from_pretrained(folder) as offloaded:
+        assert_equal(offloaded.model, resident(folder))
+    for repack in ("never", "auto"):
+        with trash_panda.from_pretrained(folder, variant="fp16", repack=repack) as offloaded:
+            assert_equal(offloaded.model, expected.eval())
+    assert folder.with_name("llama.fp16.panda").is_dir()
+    with pytest.raises(trash_panda.CheckpointError, match=r"has no model\.bf16\.safetensors"):
+        trash_panda.from_pretrained(folder, variant="bf16")
+
+
 @pytest.mark.parametrize("cls", ["LlamaModel", "AutoModel", transformers.LlamaModel])
 def test_another_class_may_be_chosen(folder: Path, cls: object) -> None:
     expected = transformers.LlamaModel.from_pretrained(folder, dtype=torch.bfloat16)

@@ -52,7 +52,7 @@ def _loaded(model: nn.Module) -> _Loaded | None:
 def stream_load(
     model: nn.Module,
     path: str | os.PathLike[str],
-    plan: Plan | None = None,
+    plan: Plan | str | os.PathLike[str] | None = None,
     *,
     offload_prefixes: Sequence[str] = (),
     resident_prefixes: Sequence[str] = (),
@@ -70,7 +70,7 @@ def stream_load(
     install_offload() gives the handle that ends it.
 
     :param path: a checkpoint: a file, an index or a folder.
-    :param plan: default: by the prefixes, or automatic when there are none.
+    :param plan: a plan or its file; default: by the prefixes, or automatic when there are none.
     :param offload_prefixes: blocks that wait in RAM; resident_prefixes: in memory of the compute
         device; disk_prefixes: on disk. The longest prefix counts; blocks under none are resident.
     :param skip_prefixes: parts of the model that are not needed; they stay as they are.
@@ -81,19 +81,19 @@ def stream_load(
     :raises MissingTensorsError: the checkpoint lacks tensors of the model.
     """
     require_torch()
-    plan = as_plan(plan)
-    if plan is not None and storage_dtype == "auto":
-        storage_dtype = plan.storage_dtype
+    given = as_plan(plan)
+    if given is not None and storage_dtype == "auto":
+        storage_dtype = given.storage_dtype
     checkpoint = stored_as(Path(path), storage_dtype)
     chosen = _choose_plan(
         checkpoint,
-        plan,
+        given,
         {Tier.RAM: offload_prefixes, Tier.GPU: resident_prefixes, Tier.DISK: disk_prefixes},
         compute_dtype,
     )
     pack = default_pack(checkpoint)
     ensure_pack(checkpoint, pack, chosen.save)
-    options = {
+    options: dict[str, Any] = {
         "device": device,
         "compute_dtype": compute_dtype if plan is None else None,
         **without_prefixes(key_map, skip_prefixes),
@@ -107,7 +107,7 @@ def stream_load(
 
 def install_offload(
     model: nn.Module,
-    plan: Plan | None = None,
+    plan: Plan | str | os.PathLike[str] | None = None,
     *,
     device: str | torch.device | None = None,
     compute_dtype: str | torch.dtype | None = None,
@@ -129,11 +129,13 @@ def install_offload(
             f"this {type(model).__name__} was not loaded by stream_load(); call that first, or "
             "load() for both steps in one"
         )
-    plan = as_plan(plan)
+    given = as_plan(plan)
     changes = {"device": device, "compute_dtype": compute_dtype, "lookahead": lookahead}
     changes = {name: value for name, value in changes.items() if value is not None}
-    if plan is not None or changes or loaded.offloaded.closed:
-        chosen = loaded.plan if plan is None else plan
+    if given is not None or changes or loaded.offloaded.closed:
+        chosen = loaded.plan if given is None else given
+        if chosen.source != "auto":
+            chosen = chosen.for_checkpoint(Plan.from_toml(loaded.plan.to_toml()))
         options = loaded.options | changes
         loaded.offloaded = _load_instead(model, loaded.pack, chosen, options)
         loaded.plan, loaded.options = chosen, options

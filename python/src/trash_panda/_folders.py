@@ -9,32 +9,63 @@ from typing import Any
 
 from ._errors import CheckpointError, make_error
 
+_STEMS = ("model", "diffusion_pytorch_model")
+
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A folder with a model's config and checkpoint, and the place of its pack."""
+    """A folder with a model's config, its checkpoint, and the place of its pack."""
 
     path: Path
+    checkpoint: Path
     pack: Path
 
 
 def find_model(
-    model_id_or_dir: str | os.PathLike[str], subfolder: str | None, *, local_files_only: bool
+    model_id_or_dir: str | os.PathLike[str],
+    subfolder: str | None,
+    variant: str | None,
+    *,
+    local_files_only: bool,
 ) -> ModelFolder:
     """A local folder, or "org/name" or "org/name@revision" of the Hugging Face cache.
 
     The pack of a local folder lies beside it, as the command line has it. That of a cached model
     lies in the cache of this package, as those folders are not for others to write into.
     """
+    path, pack = _find(model_id_or_dir, subfolder, local_files_only=local_files_only)
+    if variant is None:
+        return ModelFolder(path, path, pack)
+    pack = pack.with_name(f"{pack.name.removesuffix('.panda')}.{variant}.panda")
+    return ModelFolder(path, _variant(path, variant), pack)
+
+
+def _variant(folder: Path, variant: str) -> Path:
+    """The file, or the index of the shards, as transformers and diffusers name them."""
+    names = [
+        f"{stem}{ending}"
+        for stem in _STEMS
+        for ending in (f".safetensors.index.{variant}.json", f".{variant}.safetensors")
+    ]
+    found = next((folder / name for name in names if (folder / name).is_file()), None)
+    if found is None:
+        raise make_error("missing", f"{folder} has no {names[1]}", f"trash-panda inspect {folder}")
+    return found
+
+
+def _find(
+    model_id_or_dir: str | os.PathLike[str], subfolder: str | None, *, local_files_only: bool
+) -> tuple[Path, Path]:
+    """The folder and its pack."""
     local = Path(model_id_or_dir)
     if local.is_dir():
         path = _subfolder(local.resolve(), subfolder)
-        return ModelFolder(path, path.with_name(path.name + ".panda"))
+        return path, path.with_name(path.name + ".panda")
     name = os.fspath(model_id_or_dir)
     snapshot = _snapshot(name, subfolder, local_files_only=local_files_only)
     parts = [*name.replace("@", "/").split("/"), *(subfolder or "").split("/")]
     pack = pack_folder() / ("--".join(part for part in parts if part) + ".panda")
-    return ModelFolder(_subfolder(snapshot, subfolder), pack)
+    return _subfolder(snapshot, subfolder), pack
 
 
 def cache_folder() -> Path:

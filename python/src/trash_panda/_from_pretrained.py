@@ -35,6 +35,7 @@ def from_pretrained(
     device: str | torch.device | None = None,
     local_files_only: bool = True,
     key_map: KeyMap | None = None,
+    variant: str | None = None,
 ) -> Offloaded:
     """Builds a model of transformers or diffusers from its config and streams its checkpoint.
 
@@ -55,6 +56,7 @@ def from_pretrained(
     :param device: where to compute, as of load().
     :param local_files_only: False lets huggingface_hub download what the cache lacks.
     :param key_map: as that of load().
+    :param variant: "fp16" for the files that have it in their names, `model.fp16.safetensors`.
     :return: as load() does; its `model` is in eval mode, with the folder's generation config.
     :raises CheckpointError: nothing there, or it can't be read; MissingTensorsError: see load().
     :raises UnsupportedFormatError: the checkpoint can't be packed, or its class is not known; with
@@ -69,7 +71,7 @@ def from_pretrained(
     from ._merged_memory import merged_bytes
 
     compute = compute_dtype_name(dtype)
-    folder = find_model(model_id_or_dir, subfolder, local_files_only=local_files_only)
+    folder = find_model(model_id_or_dir, subfolder, variant, local_files_only=local_files_only)
     model = build_empty(folder.path, cls, None if compute is None else torch_dtype(compute))
     chosen = None if plan == "auto" else plan
     stored = stored_plan(chosen)
@@ -79,17 +81,17 @@ def from_pretrained(
             file.write_text(stored.text, encoding="utf-8")
         else:
             dtype_name = plan_dtype_name(compute)
-            command: list[str | Path] = ["plan", folder.path, "--compute-dtype", dtype_name]
-            beside = merged_bytes(model, folder.path, dtype, key_map)
+            command: list[str | Path] = ["plan", folder.checkpoint, "--compute-dtype", dtype_name]
+            beside = merged_bytes(model, folder.checkpoint, dtype, key_map)
             plan_beside(command, None, beside).save(file)
 
     options: dict[str, Any] = {"device": device, "compute_dtype": dtype, "key_map": key_map}
-    if repack == "never" and not is_fresh(folder.path, folder.pack):
+    if repack == "never" and not is_fresh(folder.checkpoint, folder.pack):
         # Planning measures the drive, but writes nothing beside the checkpoint.
         with tempfile.TemporaryDirectory(prefix="trash-panda-") as temporary:
             file = Path(temporary) / "plan.toml"
             write_plan(file)
-            pack = Pack.of_checkpoint(folder.path, StoredPlan.read(file))
+            pack = Pack.of_checkpoint(folder.checkpoint, StoredPlan.read(file))
         return prepare_load(pack, model, **options).open()
-    ensure_pack(folder.path, folder.pack, write_plan)
+    ensure_pack(folder.checkpoint, folder.pack, write_plan)
     return load(folder.pack, model, plan=chosen, **options)

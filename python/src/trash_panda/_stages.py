@@ -140,7 +140,9 @@ class PeakMeter:
 def _kept_bytes() -> int:
     """Of weights that were read to stay, of all models that stream now."""
     hooks = sys.modules.get("trash_panda._hooks")
-    return 0 if hooks is None else sum(stream.kept_bytes() for stream in list(hooks.streams))
+    streams = [] if hooks is None else list(hooks.streams)
+    kept: int = sum(stream.kept_bytes() for stream in streams)
+    return kept
 
 
 def remembered_activation(key: str) -> int | None:
