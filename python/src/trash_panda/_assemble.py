@@ -129,7 +129,9 @@ class Prepared:
 
     def _streamed(self, block: Block) -> StreamedBlock:
         placeholders = [
-            _placeholder(binding, torch_dtype(self.dtypes[binding.stored.name]), self.place.device, block)
+            _placeholder(
+                binding, torch_dtype(self.dtypes[binding.stored.name]), self.place.device, block
+            )
             for binding in block.bindings
         ]
         merges = [self._streamed_merge(merged, block) for merged in block.merged]
