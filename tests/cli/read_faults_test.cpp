@@ -49,7 +49,7 @@ TEST_F(ReadFaults, KeepBothPacksWhereOneIsToReplaceTheOther) {
       run_program({"repack", "model.safetensors", "--verify", "--force", "--align", "64KiB"},
                   with("TP_FAIL_READS_OF", "/.model.panda.new/base-"));
   EXPECT_EQ(result.exit_code, 1) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("verify .model.panda.new; model.panda is still the old one"));
+  EXPECT_THAT(result.err, HasSubstr("verify ./.model.panda.new; model.panda is still the old one"));
   EXPECT_EQ(read_text(path("model.panda/manifest.json")), before);
   EXPECT_EQ(run({"verify", ".model.panda.new"}).exit_code, 0);
   const RunResult anew = run({"repack", "model.safetensors", "--force"});

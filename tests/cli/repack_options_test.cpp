@@ -204,7 +204,7 @@ TEST_F(RepackDiskDir, SaysWhatBothDrivesHaveFree) {
   as_json.emplace_back("--json");
   const auto document = nlohmann::json::parse(run(as_json).out);
   ASSERT_EQ(document["drives"].size(), 2U);
-  EXPECT_EQ(document["drives"][1]["folder"], memory);
+  EXPECT_EQ(document["drives"][1]["folder"].get<std::string>(), memory.string());
   EXPECT_EQ(document["drives"][0]["free_bytes"], document["free_bytes"]);
   EXPECT_GT(document["drives"][1]["free_bytes"], 0U);
   // Three blocks and the header of their shard there; the fourth and the base here.
