@@ -13,6 +13,8 @@ namespace {
 
 /// Times are whole microseconds.
 constexpr double kSameTime_s = 2.5e-6;
+/// What a call takes that finds everything ready; no stall is shorter.
+constexpr double kCall_s = 20e-6;
 
 double median_or_zero(std::vector<double> values) {
   if (values.empty()) {
@@ -36,7 +38,7 @@ std::vector<Stall> find_stalls(const RunHistory& history) {
   for (const HistorySpan& span : history.spans) {
     const Use use(span.pass, span.block);
     const auto add = [&](const HistorySpan& time, std::string_view cause) {
-      if (time.duration_s() > 0) {
+      if (time.duration_s() > kCall_s) {
         stalls.push_back({span.block, span.pass, time.begin_s, time.end_s, cause});
       }
     };

@@ -429,7 +429,9 @@ for (const span of run.spans) spansOf[span.index].push(span);
 const drawn = run.passes.filter((pass) => pass.is_drawn);
 byId("pick").replaceChildren(...drawn.map((pass) =>
   element("option", {value: pass.pass}, `pass ${pass.pass}`)));
-byId("pick").value = String(drawn[Math.min(1, drawn.length - 1)].pass);
+// The one to begin with: the most typical.
+const distance = (pass) => Math.abs(pass.end_s - pass.begin_s - run.typical.pass_s);
+byId("pick").value = String(drawn.reduce((a, b) => (distance(b) < distance(a) ? b : a)).pass);
 byId("pick").addEventListener("change", showPass);
 byId("more").addEventListener("click", () => { allBlocks = !allBlocks; showBlocks(); });
 showHead();
