@@ -145,9 +145,8 @@ std::pair<std::vector<bool>, std::uint64_t> choose_disk(const PlacementProblem& 
   choice.candidates = streamed;
   choice.budget_bytes = problem.ram_budget_bytes;
   if (problem.vram_budget_bytes == 0) {
-    choice.other_bytes =
-        problem.base_bytes + expansion_buffer_count(false, problem.blocks.size()) *
-                                 problem.expansion_bytes_max;
+    choice.other_bytes = problem.base_bytes + expansion_buffer_count(false, problem.blocks.size()) *
+                                                  problem.expansion_bytes_max;
   }
   const std::uint64_t lookahead_max = problem.lookahead_blocks.value_or(kLookaheadBlocks);
   const std::uint64_t lookahead_min = problem.lookahead_blocks.value_or(kLookaheadBlocksMin);

@@ -25,11 +25,11 @@ using fake_cuda::Delays;
 using format::Tier;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::SizeIs;
 using testing::fake;
 using testing::GpuUser;
+using ::testing::HasSubstr;
 using testing::must;
+using ::testing::SizeIs;
 using testing::StreamPack;
 
 constexpr std::size_t kPromotedBlocks = 6;
@@ -146,10 +146,10 @@ TEST_F(PromotionOnDevice, AnyThreadMayPromoteWhileBlocksAreCopied) {
 
 /// A driver that does not unpin keeps what is pinned: that memory must not be freed.
 TEST_F(PromotionOnDevice, MemoryThatStaysPinnedIsKept) {
-  const std::shared_ptr<Device> device = open_gpu();
-  GpuUser user;
-  const StreamHandle stream = user.make_stream();
   {
+    const std::shared_ptr<Device> device = open_gpu();
+    GpuUser user;
+    const StreamHandle stream = user.make_stream();
     Streamer streamer = must(Streamer::open(pack_->path(), options(device)));
     streamer.promote();
     run_pass(streamer, user, stream);

@@ -126,10 +126,9 @@ TEST(MakePlan, BooksTheExpandedBlocks) {
   on_gpu.max_vram_bytes = 10 * kBlock;
   model = equal_model(4, kBlock, kBlock);
   model.expansion_bytes_max = 2 * kBlock;
-  EXPECT_EQ(make_plan(model, machine_with_gpu(16 * kGiB, 12 * kGiB), on_gpu)
-                .value()
-                .compute_slot_bytes,
-            2 * kBlock);
+  EXPECT_EQ(
+      make_plan(model, machine_with_gpu(16 * kGiB, 12 * kGiB), on_gpu).value().compute_slot_bytes,
+      2 * kBlock);
 }
 
 TEST(MakePlan, SizesSlotsByTheLargestDiskBlockOnly) {

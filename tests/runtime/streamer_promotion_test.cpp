@@ -125,8 +125,7 @@ TEST_F(StreamerPromotion, KeepsWhatThereIsMemoryForAndReadsItOnceMore) {
   EXPECT_EQ(run_pass(streamer), kBlocks * block_bytes());
   EXPECT_EQ(streamer.promote(), 4 * block_bytes());
   EXPECT_EQ(streamer.promote(), 0U);
-  EXPECT_EQ(streamer.stats().weight_memory_bytes,
-            base_bytes() + slot_bytes() + 4 * block_bytes());
+  EXPECT_EQ(streamer.stats().weight_memory_bytes, base_bytes() + slot_bytes() + 4 * block_bytes());
   // Blocks that are in slots already are read into their own memory in the pass after.
   EXPECT_EQ(run_pass(streamer), kBlocks * block_bytes());
   run_pass(streamer);
@@ -206,6 +205,9 @@ TEST_F(StreamerPromotion, OpensWithFewerBlocksInRamAndTakesThemBackWhenMemoryFre
   const StreamPack pack({.tiers = std::vector<Tier>(kBlocks, kStays)});
   ASSERT_EQ(pack.extent("layers.0").stored_bytes, block_bytes());
   plan::Plan plan;
+  for (std::size_t block = 0; block < kBlocks; ++block) {
+    plan.blocks.push_back({.name = StreamPack::block_name(block)});
+  }
   plan.demote_ram = {6, 1, 3};
   testing::write_text(pack.path() / "plan.toml", plan::write_plan_toml(plan));
   const auto group = std::make_shared<MemoryGroup>(
@@ -354,8 +356,8 @@ TEST_F(StreamerPromotion, AReadThatFailsIsMadeAnew) {
 
 /// Promotes, drops and opens others that want the memory, while one thread runs passes.
 TEST_F(StreamerPromotion, AnyThreadMayPromoteWhileBlocksStream) {
-  const auto group = std::make_shared<MemoryGroup>(
-      2 * (base_bytes() + slot_bytes()) + 6 * block_bytes(), "test");
+  const auto group =
+      std::make_shared<MemoryGroup>(2 * (base_bytes() + slot_bytes()) + 6 * block_bytes(), "test");
   for (const std::optional<Dtype> compute : {std::optional<Dtype>(), std::optional(Dtype::kBf16)}) {
     StreamOptions how = options(kStreams);
     how.memory_group = group;
