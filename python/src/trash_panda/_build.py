@@ -58,10 +58,24 @@ def _build_diffusers(
     chosen = _class(diffusers, cls, [str(config["_class_name"])], folder)
     with default_dtype(dtype or torch.float32):
         model: nn.Module = chosen.from_config(chosen.load_config(folder))
-    if dtype is not None and getattr(model, "_keep_in_fp32_modules", None) is None:
-        # As diffusers does, buffers included; its own to() warns of what it keeps in fp32.
-        nn.Module.to(model, dtype)
+    if dtype is not None:
+        _convert_stored(model, dtype)
     return model
+
+
+def _convert_stored(model: nn.Module, dtype: torch.dtype) -> None:
+    """Gives float tensors the dtype as diffusers does: those that checkpoints hold.
+
+    Tables that a model computes itself keep theirs, and so does what it keeps in fp32.
+    """
+    kept = set(getattr(model, "_keep_in_fp32_modules", None) or ())
+    for path, module in model.named_modules():
+        for tensors in (module._parameters, module._buffers):
+            for name, tensor in tensors.items():
+                is_stored = name not in module._non_persistent_buffers_set
+                is_kept = not kept.isdisjoint([*path.split("."), name])
+                if tensor is not None and tensor.is_floating_point() and is_stored and not is_kept:
+                    tensor.data = tensor.data.to(dtype)
 
 
 def _build_transformers(
