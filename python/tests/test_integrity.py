@@ -185,7 +185,7 @@ def test_an_absent_plan_is_a_plan_error(pack: Path, tmp_path: Path) -> None:
         ({"verify": "all"}, ValueError),
         ({"compute_dtype": "int8"}, ValueError),
         ({"compute_dtype": torch.int8}, ValueError),
-        ({"device": "cuda:0"}, trash_panda.UnsupportedFormatError),
+        ({"device": "mps"}, trash_panda.UnsupportedFormatError),
         ({"lookahead": 0}, trash_panda.TrashPandaError),
         ({"lookahead": "lots"}, trash_panda.TrashPandaError),
         ({"lookahead": 1.5}, TypeError),

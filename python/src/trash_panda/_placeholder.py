@@ -55,7 +55,7 @@ def _found(
 _METADATA = _found(properties=_PROPERTIES, methods=_METHODS, functions=_FUNCTIONS)
 # What makes another tensor of its shape or dtype.
 _MAKING = _found(methods=_MAKING_METHODS, functions=_MAKING_FUNCTIONS)
-_GET_DEVICE = Tensor.device.__get__  # type: ignore[attr-defined]
+_GET_DEVICE = Tensor.device.__get__
 _SET_REQUIRES_GRAD = (Tensor.requires_grad.__set__, Tensor.requires_grad_)  # type: ignore[attr-defined]
 
 
