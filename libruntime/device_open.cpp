@@ -178,6 +178,7 @@ Result<void> StreamCore::place_base_on_device(const format::PackedExtent& extent
   TP_RETURN_IF_ERROR(std::move(copied));
   TP_RETURN_IF_ERROR(tensors);
   TP_RETURN_IF_ERROR(done);
+  const std::lock_guard lock(mutex_);
   std::ranges::move(*tensors, std::back_inserter(base_tensors_));
   base_device_memory_.push_back(is_made ? std::move(made) : std::move(stored));
   return {};
@@ -245,10 +246,9 @@ void StreamCore::forget_device() {
 
 Result<void> StreamCore::check_decoded() {
   const std::lock_guard lock(mutex_);
-  if (!on_device_) {
-    return {};
+  if (on_device_) {
+    TP_RETURN_IF_ERROR(on_device_->wait_for_uses());
   }
-  TP_RETURN_IF_ERROR(on_device_->wait_for_uses());
   return device_->check_decoded();
 }
 
@@ -288,8 +288,11 @@ Result<void> StreamCore::restore_device() {
     if (device_->is_host() || on_device_) {
       return {};
     }
-    if (Result<void> taken = try_device_memory(options_.device_headroom_bytes.value_or(0));
-        !taken) {
+    Result<void> taken = try_device_memory(options_.device_headroom_bytes.value_or(0));
+    if (!taken && taken.error().code() == ErrorCode::kDoesNotFit && !next_demotion()) {
+      taken = try_device_memory(0);  // As when it was opened.
+    }
+    if (!taken) {
       forget_device();
       return taken;
     }

@@ -117,6 +117,7 @@ class StreamCore {
                                                    const StreamOptions& options);
   [[nodiscard]] std::vector<ExtentPiece> pieces_of(const format::PackedExtent& extent) const;
   Result<void> open_base();
+  Result<void> read_base(std::shared_ptr<ExtentRead>& read, std::shared_ptr<ExtentRead>& next);
   Result<std::shared_ptr<ExtentRead>> start_base(const format::PackedExtent& extent);
   Result<void> place_base(const format::PackedExtent& extent, BookedBuffer& stored);
   Result<void> open_blocks();

@@ -152,18 +152,35 @@ void StreamCore::follow_plan(const Result<plan::Plan>& plan) {
 /// Reads the extents of the base. Each is queued before the one before it has come in, and the
 /// first blocks behind the last, so that the drive is never without work.
 Result<void> StreamCore::open_base() {
+  std::shared_ptr<ExtentRead> read;
+  std::shared_ptr<ExtentRead> next;
+  Result<void> done = read_base(read, next);
+  base_reserve_ = DeviceMemory();
+  if (!done) {
+    // What is still under way must not find its memory gone.
+    for (const std::shared_ptr<ExtentRead>& under_way : {read, next}) {
+      if (under_way != nullptr) {
+        static_cast<void>(under_way->wait());
+      }
+    }
+  }
+  return done;
+}
+
+/// @param read, next  The reads that may be under way when this fails.
+Result<void> StreamCore::read_base(std::shared_ptr<ExtentRead>& read,
+                                   std::shared_ptr<ExtentRead>& next) {
   std::vector<const PackedExtent*> extents;
   for (const PackedExtent& extent : manifest_.extents) {
     if (extent.tier == Tier::kBase) {
       extents.push_back(&extent);
     }
   }
-  std::shared_ptr<ExtentRead> next;
   if (!extents.empty()) {
     TP_ASSIGN_OR_RETURN(next, start_base(*extents.front()));
   }
   for (std::size_t at = 0; at < extents.size(); ++at) {
-    const std::shared_ptr<ExtentRead> read = std::exchange(next, nullptr);
+    read = std::exchange(next, nullptr);
     if (at + 1 < extents.size()) {
       TP_ASSIGN_OR_RETURN(next, start_base(*extents[at + 1]));
     } else {
@@ -181,8 +198,15 @@ Result<void> StreamCore::open_base() {
 
 /// Takes memory for an extent of the base, and begins to read it.
 Result<std::shared_ptr<ExtentRead>> StreamCore::start_base(const PackedExtent& extent) {
-  TP_ASSIGN_OR_RETURN(BookedBuffer stored, account_->take(MemoryUse::kBase, extent.stored_bytes));
-  base_memory_.push_back(std::move(stored));
+  Result<BookedBuffer> stored = account_->take(MemoryUse::kBase, extent.stored_bytes);
+  while (!stored) {
+    const std::lock_guard lock(mutex_);
+    if (!demote_for(stored.error())) {
+      return std::unexpected(std::move(stored).error());
+    }
+    stored = account_->take(MemoryUse::kBase, extent.stored_bytes);
+  }
+  base_memory_.push_back(*std::move(stored));
   return read_extent(extent, base_memory_.back().span().first(extent.stored_bytes),
                      read_base_bytes_);
 }

@@ -18,7 +18,7 @@ import trash_panda
 from conftest import PackFactory, run_cli, write_tiers
 from fake_gpu import FakeGpu, fake_gpu
 from models import WIDTH, Tower, assert_bit_equal, build, on_meta, tokens
-from trash_panda import Pipeline, Stage, _gpu, _native
+from trash_panda import Pipeline, Stage, _gpu, _lora_set, _native
 
 LAYERS = 6
 TIERS = {
@@ -133,17 +133,21 @@ def test_coded_packs_equal_resident(gpu: FakeGpu, coded_pack: Path, tmp_path: Pa
             assert_bit_equal(model(hidden()), expected)
 
 
-def test_damage_in_the_last_block_is_told_at_the_end(gpu: FakeGpu, coded_pack: Path) -> None:
+@pytest.mark.parametrize("release", [False, True])
+def test_damage_in_the_last_block_is_told_at_the_end(
+    gpu: FakeGpu, coded_pack: Path, release: bool
+) -> None:
     damage_code(coded_pack, "layers.2.weight")
     model = on_meta(Wide)
     offloaded = trash_panda.load(coded_pack, model)
     gpu.compute_on(model)
     model(hidden())
+    if release:
+        offloaded.release_gpu()
     with pytest.raises(trash_panda.CheckpointError, match="damaged"):
-        offloaded.close()
+        offloaded.handle.remove()
     assert offloaded.closed
-    with pytest.raises(trash_panda.ReleasedError):
-        model(hidden())
+    assert not model._forward_pre_hooks
 
 
 def test_every_block_is_asked_for_on_the_stream_of_torch(gpu: FakeGpu, pack: Path) -> None:
@@ -181,6 +185,38 @@ def test_memory_is_given_back_and_taken_again(
         assert offloaded.stats()["read_bytes_ram"] == read + 2 * kept
         offloaded.release_gpu()
     assert gpu.used_bytes() == before
+
+
+def test_restoring_that_fails_can_be_tried_again(
+    gpu: FakeGpu, pack: Path, expected: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = {"head.lora_A.weight": torch.ones(4, WIDTH), "head.lora_B.weight": torch.ones(100, 4)}
+    before = gpu.used_bytes()
+    model = on_meta(tower)
+    with trash_panda.load(pack, model) as offloaded:
+        gpu.compute_on(model)
+        offloaded.add_lora(adapter)
+        adapted = model(tokens())
+        offloaded.release_gpu()
+        with monkeypatch.context() as patched:
+            patched.setattr(_lora_set, "merge", _fail)
+            with pytest.raises(MemoryError):
+                offloaded.restore_gpu()
+        assert gpu.used_bytes() == before
+        with pytest.raises(trash_panda.ReleasedError, match="restore_gpu"):
+            model(tokens())
+        offloaded.set_lora("default", 0.5)
+        offloaded.set_lora("default", 1.0)
+        clearings = gpu.cache_clearings
+        offloaded.restore_gpu()
+        assert gpu.cache_clearings == clearings + 1
+        assert_bit_equal(model(tokens()), adapted)
+        offloaded.remove_lora()
+        assert_bit_equal(model(tokens()), expected)
+
+
+def _fail(*rest: object) -> None:
+    raise MemoryError
 
 
 def test_memory_in_use_is_not_given_back(gpu: FakeGpu, pack: Path, expected: Tensor) -> None:

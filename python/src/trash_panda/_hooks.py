@@ -182,13 +182,12 @@ class BlockStream:
         self.is_gpu_released = True
 
     def restore_gpu(self) -> list[tuple[str, _native.Array]]:
-        """Undoes release_gpu(). The stream is paused.
+        """Takes the memory again. The stream is paused; `is_gpu_released` is the caller's.
 
         :return: the tensors outside of blocks, anew.
         """
         assert self._streamer is not None
         self._streamer.restore_device()
-        self.is_gpu_released = False
         return self._streamer.base()
 
     @contextlib.contextmanager

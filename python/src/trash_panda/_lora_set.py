@@ -114,8 +114,9 @@ class LoraSet:
             block.adapt(inside)
             for each in inside:
                 del merged[id(each.module)]
-        for each in merged.values():
-            self._merge_base(each)
+        if not self._stream.is_gpu_released:  # Else when its memory is taken again.
+            for each in merged.values():
+                self._merge_base(each)
 
     def _merge_base(self, weight: MergedWeight) -> None:
         original = weight.added[0][0].weight

@@ -138,8 +138,9 @@ class Offloaded:
         """Gives back what the model's weights take of a GPU, until restore_gpu().
 
         What waits in RAM stays, so that coming back is quick; to give that back too, close() the
-        model. Calling the model meanwhile raises ReleasedError. On the CPU this does nothing but
-        log it. Raises TrashPandaError while another thread is in the model's forward.
+        model. Tensors outside of blocks that someone else keeps hold nothing any more. Calling the
+        model meanwhile raises ReleasedError. On the CPU this does nothing but log it. Raises
+        TrashPandaError while another thread is in the model's forward.
         """
         self._refuse_closed()
         gpu = self._stream.gpu
@@ -163,11 +164,22 @@ class Offloaded:
         :raises DoesNotFitError: the GPU has not as much memory left; it can be tried again.
         """
         self._refuse_closed()
-        if not self._stream.is_gpu_released:
+        gpu = self._stream.gpu
+        if gpu is None or not self._stream.is_gpu_released:
             return
+        from ._gpu import free_cached_memory
+
+        free_cached_memory(gpu)
         with self._stream.paused():
-            self._base = self._set_base(self._stream.restore_gpu())
-            self._loras.merge_all()
+            try:
+                self._base = self._set_base(self._stream.restore_gpu())
+                self._stream.is_gpu_released = False
+                self._loras.merge_all()
+            except BaseException:
+                self._loras.leave_base()
+                self._put_placeholders()
+                self._stream.release_gpu()
+                raise
 
     @property
     def loras(self) -> dict[str, float]:
@@ -190,12 +202,12 @@ class Offloaded:
         finally:
             if self._stream.closed:
                 self._put_placeholders()
+                self._base.clear()
 
     def _put_placeholders(self) -> None:
         """Where tensors outside of blocks were."""
         for binding, placeholder in self._base:
             binding.put(placeholder)
-        self._base.clear()
 
     @property
     def stream(self) -> BlockStream:
@@ -213,9 +225,12 @@ class Offloaded:
 
     def remove(self) -> None:
         """Releases the weights and takes the hooks off, so that others can fill the model."""
-        self.close()
-        self._stream.remove_hooks()
-        self.model.__dict__.pop("hf_device_map", None)
+        try:
+            self.close()
+        finally:
+            if self._stream.closed:
+                self._stream.remove_hooks()
+                self.model.__dict__.pop("hf_device_map", None)
 
     def __enter__(self) -> Offloaded:
         return self
