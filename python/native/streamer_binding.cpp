@@ -200,7 +200,8 @@ class SharedStreamer {
 };
 
 // A block's tensors while they are lent. Its memory is the streamer's, so arrays made from it own
-// the streamer, not the lease: they stay readable after release(), with other contents.
+// the streamer, not the lease: after release() they hold other contents, and nothing any more once
+// that memory went elsewhere (drop(), a promoted block that is demoted, release_device()).
 class Lease {
  public:
   Lease(nb::object streamer, BlockLease lease)

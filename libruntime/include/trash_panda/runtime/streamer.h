@@ -245,7 +245,10 @@ class Streamer {
   /// Memory is booked and taken at once. It is filled by the next read of the block, which is made
   /// anyway; from then on the block is not read any more, until its memory is needed elsewhere: by
   /// this streamer for what it must have, or by another one that opens or has less than its plan.
-  /// Any thread may call it, and others go on meanwhile.
+  /// Any thread may call it. Others wait while memory is taken and, for a GPU, pinned.
+  ///
+  /// The plan is the pack's own: its RAM budget is kept also where tiers of another plan were
+  /// given.
   ///
   /// @param size_bytes_max  Most memory that is taken now.
   /// @return Bytes taken; 0 where there was no memory, or nothing streams.
