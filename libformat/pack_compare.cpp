@@ -39,82 +39,200 @@ std::unordered_set<std::string> made_scales(const PackedExtent& extent) {
 class SourceTensors {
  public:
   SourceTensors(const Checkpoint& checkpoint, const WeightTable& weights)
-      : checkpoint_(checkpoint) {
+      : checkpoint_(checkpoint), table_(weights) {
     for (const Weight& weight : weights.weights) {
-      weights_.emplace(weight.name, &weight);
-      if (weight.scale) {
-        scales_.emplace(weight.scale_name(), &weight);
+      add(weight.name, weight);
+    }
+    for (const auto& [alias, target] : weights.aliases) {
+      add(alias, *weights_.at(target));
+    }
+  }
+
+  /// Whether a tensor of a pack may have the same values as what the source calls so.
+  [[nodiscard]] bool has(const PackedTensor& tensor, const std::string& name) const {
+    const Weight* weight = find(tensor, name);
+    if (weight == nullptr) {
+      return false;
+    }
+    if (tensor.is_scale) {
+      return weight->scale->shape == tensor.shape && weight->scale->dtype == tensor.dtype;
+    }
+    const TensorRecord& record = checkpoint_.tensors()[weight->tensor_index];
+    const bool has_dtype = is_converted(tensor)
+                               ? record.dtype == tensor.source.dtype.value_or(tensor.dtype)
+                               : weight->dtype == tensor.dtype;
+    const bool has_scale = weight->scale.has_value();
+    return has_dtype && record.shape == tensor.shape &&
+           has_scale == (tensor.scale && !tensor.source.is_rounded);
+  }
+
+  /// Whether two names of a pack are one tensor of the source.
+  [[nodiscard]] bool are_tied(const std::string& first, const std::string& second) const {
+    const auto one = weights_.find(first);
+    const auto other = weights_.find(second);
+    return one != weights_.end() && other != weights_.end() && one->second == other->second;
+  }
+
+  [[nodiscard]] bool has_weight(const std::string& name) const { return weights_.contains(name); }
+
+  [[nodiscard]] Dtype dtype_of(const std::string& name) const { return weights_.at(name)->dtype; }
+
+  /// @param tensor  has() is true of it and `name`.
+  /// @param target  Of a converted weight, elements as the source has them.
+  Result<void> read(const PackedTensor& tensor, const std::string& name, std::uint64_t offset_bytes,
+                    std::span<std::byte> target) const {
+    const Weight& weight = *find(tensor, name);
+    return tensor.is_scale
+               ? read_scale_bytes(checkpoint_, *weight.scale, offset_bytes, target)
+               : checkpoint_.read_tensor_part(weight.tensor_index, offset_bytes, target);
+  }
+
+  /// Names of the source's that a pack of it would have or list as left out, and this one does not.
+  [[nodiscard]] std::vector<std::string_view> missing_from(const Manifest& manifest) const {
+    std::unordered_set<std::string_view> packed;
+    for (const PackedExtent& extent : manifest.extents) {
+      for (const PackedTensor& tensor : extent.tensors) {
+        packed.insert(tensor.name);
+      }
+    }
+    std::vector<std::string_view> missing;
+    for (const auto& [name, weight] : weights_) {
+      if (!packed.contains(name) && !manifest.aliases.contains(name)) {
+        missing.push_back(name);
+      }
+    }
+    const std::unordered_set<std::string_view> left_out(manifest.left_out.begin(),
+                                                        manifest.left_out.end());
+    for (const std::size_t ignored : table_.ignored) {
+      const std::string_view name = checkpoint_.tensors()[ignored].name;
+      if (!left_out.contains(name)) {
+        missing.push_back(name);
+      }
+    }
+    std::ranges::sort(missing);
+    return missing;
+  }
+
+ private:
+  void add(std::string_view name, const Weight& weight) {
+    weights_.emplace(name, &weight);
+    if (weight.scale) {
+      scales_.emplace(std::string(name) + "_scale", &weight);
+    }
+  }
+
+  /// @return Null where the source has no such tensor.
+  [[nodiscard]] const Weight* find(const PackedTensor& tensor, const std::string& name) const {
+    const auto& places = tensor.is_scale ? scales_ : weights_;
+    const auto found = places.find(name);
+    return found == places.end() ? nullptr : found->second;
+  }
+
+  const Checkpoint& checkpoint_;
+  const WeightTable& table_;
+  // Tied names too.
+  std::unordered_map<std::string, const Weight*> weights_;  ///< By name.
+  std::unordered_map<std::string, const Weight*> scales_;   ///< By the scale's name.
+};
+
+/// A tensor of a pack, and the name under which the source has what it must equal.
+struct Pair {
+  TensorPlace place;
+  std::string source_name;
+};
+
+/// All that a pack and its source have to compare.
+struct Pairing {
+  std::vector<Pair> pairs;
+  std::vector<Pair> unmatched;             ///< Those the source has not, or not as in the pack.
+  std::vector<std::string_view> unpacked;  ///< Names of the source that the pack has not.
+};
+
+/// Pairs tensors, and the names that are tied to them, with the source's.
+class Pairer {
+ public:
+  Pairer(const Manifest& manifest, const SourceTensors& source)
+      : manifest_(manifest), source_(source) {
+    for (const auto& [alias, target] : manifest.aliases) {
+      aliases_of_[target].push_back(alias);
+    }
+  }
+
+  [[nodiscard]] Pairing pair() {
+    for (std::size_t e = 0; e < manifest_.extents.size(); ++e) {
+      const PackedExtent& extent = manifest_.extents[e];
+      const std::unordered_set<std::string> made = made_scales(extent);
+      for (std::size_t t = 0; t < extent.tensors.size(); ++t) {
+        const PackedTensor& tensor = extent.tensors[t];
+        const TensorPlace place = {.extent_index = e, .tensor_index = t};
+        if (!made.contains(tensor.name)) {
+          add(place, tensor.name);
+        }
+        add_aliases(place, tensor);
+      }
+    }
+    pairing_.unpacked = source_.missing_from(manifest_);
+    return std::move(pairing_);
+  }
+
+ private:
+  void add(const TensorPlace& place, const std::string& source_name) {
+    const PackedTensor& tensor = manifest_.extents[place.extent_index].tensors[place.tensor_index];
+    auto& pairs = source_.has(tensor, source_name) ? pairing_.pairs : pairing_.unmatched;
+    pairs.push_back({.place = place, .source_name = source_name});
+  }
+
+  /// What the source stores a second time is compared a second time.
+  void add_aliases(const TensorPlace& place, const PackedTensor& tensor) {
+    const auto found = aliases_of_.find(tensor.name);
+    if (found == aliases_of_.end()) {
+      return;
+    }
+    const PackedExtent& extent = manifest_.extents[place.extent_index];
+    for (const std::string& alias : found->second) {
+      const bool must_be_there = manifest_.stored_aliases.contains(alias);
+      if ((!must_be_there && !source_.has_weight(alias)) || source_.are_tied(alias, tensor.name)) {
+        continue;
+      }
+      add(place, alias);
+      if (tensor.scale && !tensor.source.is_rounded) {
+        add({.extent_index = place.extent_index,
+             .tensor_index = scale_index(extent, place.tensor_index)},
+            alias + "_scale");
       }
     }
   }
 
-  [[nodiscard]] bool has(const PackedTensor& tensor) const {
-    if (tensor.is_scale) {
-      const auto scaled = scales_.find(tensor.name);
-      return scaled != scales_.end() &&
-             scale_size_bytes(*scaled->second->scale) == tensor.size_bytes;
-    }
-    const auto found = weights_.find(tensor.name);
-    // Elements of a converted weight have another width than in the pack.
-    return found != weights_.end() &&
-           checkpoint_.tensors()[found->second->tensor_index].size_bytes *
-                   dtype_bits(tensor.dtype) ==
-               tensor.size_bytes * dtype_bits(found->second->dtype) &&
-           (is_converted(tensor) || found->second->dtype == tensor.dtype);
-  }
-
-  [[nodiscard]] Dtype dtype_of(const PackedTensor& weight) const {
-    return weights_.at(weight.name)->dtype;
-  }
-
-  /// @param target  Of a converted weight, elements as the source has them.
-  Result<void> read(const PackedTensor& tensor, std::uint64_t offset_bytes,
-                    std::span<std::byte> target) const {
-    if (tensor.is_scale) {
-      return read_scale_bytes(checkpoint_, *scales_.at(tensor.name)->scale, offset_bytes, target);
-    }
-    return checkpoint_.read_tensor_part(weights_.at(tensor.name)->tensor_index, offset_bytes,
-                                        target);
-  }
-
- private:
-  const Checkpoint& checkpoint_;
-  std::unordered_map<std::string, const Weight*> weights_;  ///< By name.
-  std::unordered_map<std::string, const Weight*> scales_;   ///< By the scale's name.
+  const Manifest& manifest_;
+  const SourceTensors& source_;
+  std::unordered_map<std::string_view, std::vector<std::string>> aliases_of_;
+  Pairing pairing_;
 };
 
 class SourceComparison {
  public:
   SourceComparison(const std::filesystem::path& pack, const Manifest& manifest,
                    const SourceTensors& source, const VerifyOptions& options)
-      : pack_(pack), manifest_(manifest), source_(source), options_(options) {
-    for (const PackedExtent& extent : manifest.extents) {
-      for (const PackedTensor& tensor : extent.tensors) {
-        progress_.total_bytes += tensor.size_bytes;
-      }
-    }
-  }
+      : pack_(pack), manifest_(manifest), source_(source), options_(options) {}
 
-  Result<void> run() {
+  Result<void> run(const Pairing& pairing) {
+    for (const Pair& pair : pairing.unmatched) {
+      add_mismatch(pair, "is not in the source, or of another shape or dtype");
+    }
+    for (const std::string_view name : pairing.unpacked) {
+      report_.mismatches.push_back(
+          fmt::format("\"{}\" of the source is not in the pack", printable(name)));
+    }
     std::vector<TensorPlace> places;
-    for (std::size_t e = 0; e < manifest_.extents.size(); ++e) {
-      const std::vector<PackedTensor>& tensors = manifest_.extents[e].tensors;
-      const std::unordered_set<std::string> made = made_scales(manifest_.extents[e]);
-      for (std::size_t t = 0; t < tensors.size(); ++t) {
-        if (made.contains(tensors[t].name)) {
-          progress_.done_bytes += tensors[t].size_bytes;
-        } else if (source_.has(tensors[t])) {
-          places.push_back({.extent_index = e, .tensor_index = t});
-        } else {
-          add_mismatch({.extent_index = e, .tensor_index = t},
-                       "is not in the source, or of another size");
-        }
-      }
+    places.reserve(pairing.pairs.size());
+    for (const Pair& pair : pairing.pairs) {
+      places.push_back(pair.place);
+      progress_.total_bytes += tensor_at(pair.place).size_bytes;
     }
     return for_each_piece(
         pack_, manifest_, places, options_.stop,
         [&](const TensorPiece& piece, const Result<std::span<const std::byte>>& bytes) {
-          return compare(places[piece.place_index], piece, bytes);
+          return compare(pairing.pairs[piece.place_index], piece, bytes);
         });
   }
 
@@ -125,20 +243,24 @@ class SourceComparison {
   }
 
  private:
-  void add_mismatch(const TensorPlace& place, std::string_view how) {
-    const PackedExtent& extent = manifest_.extents[place.extent_index];
+  [[nodiscard]] const PackedTensor& tensor_at(const TensorPlace& place) const {
+    return manifest_.extents[place.extent_index].tensors[place.tensor_index];
+  }
+
+  void add_mismatch(const Pair& pair, std::string_view how) {
+    const PackedExtent& extent = manifest_.extents[pair.place.extent_index];
     report_.mismatches.push_back(fmt::format(
         "{}: extent \"{}\": \"{}\" {}", printable(manifest_.shards[extent.shard_index].name),
-        printable(extent.name), printable(extent.tensors[place.tensor_index].name), how));
+        printable(extent.name), printable(pair.source_name), how));
   }
 
   /// Compares a piece; what can't be decoded differs.
-  Result<void> compare(const TensorPlace& place, const TensorPiece& piece,
+  Result<void> compare(const Pair& pair, const TensorPiece& piece,
                        const Result<std::span<const std::byte>>& bytes) {
     Result<void> compared =
-        bytes ? compare_bytes(place, piece, *bytes) : std::unexpected(bytes.error());
+        bytes ? compare_bytes(pair, piece, *bytes) : std::unexpected(bytes.error());
     if (!compared && compared.error().code() == ErrorCode::kCorrupt) {
-      add_mismatch(place, fmt::format("can't be decoded: {}", compared.error().message()));
+      add_mismatch(pair, fmt::format("can't be decoded: {}", compared.error().message()));
       wanted_.reset();
       compared = {};
     }
@@ -151,13 +273,12 @@ class SourceComparison {
     return compared;
   }
 
-  Result<void> compare_bytes(const TensorPlace& place, const TensorPiece& piece,
+  Result<void> compare_bytes(const Pair& pair, const TensorPiece& piece,
                              std::span<const std::byte> bytes) {
-    const PackedExtent& extent = manifest_.extents[place.extent_index];
     if (piece.offset_bytes == 0) {
       wanted_.reset();
       is_equal_ = true;
-      TP_ASSIGN_OR_RETURN(Wanted wanted, want(extent, place.tensor_index));
+      TP_ASSIGN_OR_RETURN(Wanted wanted, want(pair));
       wanted_.emplace(std::move(wanted));
     }
     if (!wanted_) {
@@ -166,7 +287,7 @@ class SourceComparison {
     TP_ASSIGN_OR_RETURN(const bool is_piece_equal, wanted_->is_equal(piece.offset_bytes, bytes));
     is_equal_ = is_equal_ && is_piece_equal;
     if (piece.is_last && !(is_equal_ && wanted_->has_right_scale())) {
-      add_mismatch(place, "differs from the source");
+      add_mismatch(pair, "differs from the source");
     }
     return {};
   }
@@ -174,21 +295,22 @@ class SourceComparison {
   /// What a tensor's bytes have to be.
   class Wanted {
    public:
-    Wanted(const SourceTensors& source, const PackedTensor& tensor,
+    Wanted(const SourceTensors& source, const PackedTensor& tensor, const std::string& name,
            std::optional<WeightConversion> conversion)
-        : source_(source), tensor_(tensor), conversion_(conversion) {}
+        : source_(source), tensor_(tensor), name_(name), conversion_(conversion) {}
 
     Result<bool> is_equal(std::uint64_t offset_bytes, std::span<const std::byte> bytes) {
       wanted_.resize(bytes.size());
       if (!conversion_) {
-        TP_RETURN_IF_ERROR(source_.read(tensor_, offset_bytes, wanted_));
+        TP_RETURN_IF_ERROR(source_.read(tensor_, name_, offset_bytes, wanted_));
         return std::memcmp(wanted_.data(), bytes.data(), bytes.size()) == 0;
       }
-      const Dtype dtype = source_.dtype_of(tensor_);
+      const Dtype dtype = source_.dtype_of(name_);
       const std::uint64_t source_width = dtype_bits(dtype) / 8;
       const std::uint64_t width = dtype_bits(tensor_.dtype) / 8;
       unconverted_.resize(bytes.size() / width * source_width);
-      TP_RETURN_IF_ERROR(source_.read(tensor_, offset_bytes / width * source_width, unconverted_));
+      TP_RETURN_IF_ERROR(
+          source_.read(tensor_, name_, offset_bytes / width * source_width, unconverted_));
       if (conversion_->is_exact && !are_bf16(unconverted_)) {
         return false;
       }
@@ -207,23 +329,25 @@ class SourceComparison {
    private:
     const SourceTensors& source_;
     const PackedTensor& tensor_;
+    const std::string& name_;  ///< In the source.
     std::optional<WeightConversion> conversion_;
     float largest_ = 0;
     std::vector<std::byte> unconverted_;
     std::vector<std::byte> wanted_;
   };
 
-  Result<Wanted> want(const PackedExtent& extent, std::size_t tensor_index) const {
-    const PackedTensor& tensor = extent.tensors[tensor_index];
+  Result<Wanted> want(const Pair& pair) const {
+    const PackedExtent& extent = manifest_.extents[pair.place.extent_index];
+    const PackedTensor& tensor = tensor_at(pair.place);
     if (!is_converted(tensor)) {
-      return Wanted(source_, tensor, std::nullopt);
+      return Wanted(source_, tensor, pair.source_name, std::nullopt);
     }
     WeightConversion conversion = {.dtype = tensor.dtype, .is_exact = tensor.is_narrowed()};
     if (tensor.scale) {
-      const PackedTensor& scale = extent.tensors[scale_index(extent, tensor_index)];
+      const PackedTensor& scale = extent.tensors[scale_index(extent, pair.place.tensor_index)];
       TP_ASSIGN_OR_RETURN(conversion.scale, read_float(extent, scale));
     }
-    return Wanted(source_, tensor, conversion);
+    return Wanted(source_, tensor, pair.source_name, conversion);
   }
 
   /// The only value of a scale per tensor.
@@ -255,24 +379,27 @@ class SourceComparison {
 };
 
 /// A checkpoint of other files may still have the same tensors, such as one that was unpacked.
-Result<void> check_tensors_are_there(const Manifest& manifest, const SourceTensors& source,
-                                     const Checkpoint& checkpoint) {
-  for (const PackedExtent& extent : manifest.extents) {
-    const std::unordered_set<std::string> made = made_scales(extent);
-    for (const PackedTensor& tensor : extent.tensors) {
-      if (!made.contains(tensor.name) && !source.has(tensor)) {
-        return std::unexpected(
-            Error(ErrorCode::kStale,
-                  fmt::format("{} is another checkpoint than the pack was made from: it has no "
-                              "\"{}\" of {} bytes",
-                              printable(checkpoint.path()), printable(tensor.name),
-                              tensor.size_bytes))
-                .with_hint(fmt::format("the pack's source was {}",
-                                       printable(std::string_view(manifest.source_path)))));
-      }
-    }
+Result<void> check_has_same_tensors(const Manifest& manifest, const Pairing& pairing,
+                                    const Checkpoint& checkpoint) {
+  std::string difference;
+  if (!pairing.unmatched.empty()) {
+    const Pair& pair = pairing.unmatched.front();
+    const PackedTensor& tensor =
+        manifest.extents[pair.place.extent_index].tensors[pair.place.tensor_index];
+    difference = fmt::format("has no \"{}\" that is {} {}", printable(pair.source_name),
+                             dtype_name(tensor.dtype), to_string(tensor.shape));
+  } else if (!pairing.unpacked.empty()) {
+    difference =
+        fmt::format("has a \"{}\", the pack has none", printable(pairing.unpacked.front()));
+  } else {
+    return {};
   }
-  return {};
+  return std::unexpected(
+      Error(ErrorCode::kStale, fmt::format("{} is another checkpoint than the pack was made from: "
+                                           "it {}",
+                                           printable(checkpoint.path()), difference))
+          .with_hint(fmt::format("the pack's source was {}",
+                                 printable(std::string_view(manifest.source_path)))));
 }
 
 }  // namespace
@@ -282,11 +409,12 @@ Result<VerifyReport> compare_with_source(const std::filesystem::path& pack,
                                          const VerifyOptions& options) {
   TP_ASSIGN_OR_RETURN(const Manifest manifest, read_manifest(pack));
   const SourceTensors source(checkpoint, weights);
+  const Pairing pairing = Pairer(manifest, source).pair();
   if (manifest.source_fingerprint != checkpoint.fingerprint()) {
-    TP_RETURN_IF_ERROR(check_tensors_are_there(manifest, source, checkpoint));
+    TP_RETURN_IF_ERROR(check_has_same_tensors(manifest, pairing, checkpoint));
   }
   SourceComparison comparison(pack, manifest, source, options);
-  TP_RETURN_IF_ERROR(comparison.run());
+  TP_RETURN_IF_ERROR(comparison.run(pairing));
   return comparison.take_report();
 }
 

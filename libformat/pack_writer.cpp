@@ -25,12 +25,19 @@ namespace trash_panda::format {
 
 namespace {
 
-bool is_on_one_filesystem(const std::filesystem::path& folder,
-                          const std::filesystem::path& prefix) {
+bool are_on_one_filesystem(const std::filesystem::path& path, const std::filesystem::path& other) {
   struct stat one = {};
-  struct stat other = {};
-  return ::stat(folder.c_str(), &one) == 0 && ::stat(prefix.parent_path().c_str(), &other) == 0 &&
-         one.st_dev == other.st_dev;
+  struct stat two = {};
+  return ::stat(path.c_str(), &one) == 0 && ::stat(other.c_str(), &two) == 0 &&
+         one.st_dev == two.st_dev;
+}
+
+/// What a file, which may be a link to another drive, takes of the drive of a folder.
+std::uint64_t bytes_on_drive(const std::filesystem::path& file,
+                             const std::filesystem::path& folder) {
+  std::error_code error;
+  const std::uint64_t size_bytes = std::filesystem::file_size(file, error);
+  return !error && are_on_one_filesystem(file, folder) ? size_bytes : 0;
 }
 
 std::span<const std::byte> bytes_of(std::string_view text) {
@@ -94,9 +101,15 @@ class PackWrite {
     return checksum_hex(bytes_of(write_manifest(manifest_) + watch_.state() + place));
   }
 
+  [[nodiscard]] Result<void> check_space() const {
+    return check_pack_space(file_system_, staging_.target(), layout_, manifest_, options_);
+  }
+
   Result<PackJournal> open_journal(const ExtentSource& source) {
     TP_ASSIGN_OR_RETURN(const ResumePoint point, find_start(source));
     if (point.extents.empty()) {
+      // First: what an earlier run finished is not given up for a run that can't begin.
+      TP_RETURN_IF_ERROR(check_space());
       TP_ASSIGN_OR_RETURN(PackJournal journal,
                           PackJournal::begin(file_system_, staging_.journal_path(), key()));
       TP_RETURN_IF_ERROR(staging_.clear(options_.log));
@@ -114,6 +127,7 @@ class PackWrite {
                  fmt::format("taking on with {}: {} of {} extents, {}, are finished",
                              printable(staging_.path()), finished_count_, order.size(),
                              format_bytes(finished_bytes)));
+    TP_RETURN_IF_ERROR(check_space());
     return PackJournal::resume(file_system_, staging_.journal_path(), point.journal_bytes);
   }
 
@@ -145,8 +159,6 @@ class PackWrite {
   }
 
   Result<void> write_shards(const ExtentSource& source, PackJournal& journal) {
-    TP_RETURN_IF_ERROR(
-        check_pack_space(file_system_, staging_.target(), layout_, manifest_, options_));
     // First, so that a later run finds what this one was made for.
     TP_RETURN_IF_ERROR(
         write_staged_text(file_system_, staging_.path() / kPackPlanName, layout_.plan_toml));
@@ -186,7 +198,7 @@ std::vector<DriveNeed> pack_drive_needs(const std::filesystem::path& target,
       {.folder = target.has_parent_path() ? target.parent_path() : std::filesystem::path("."),
        .needed_bytes = text_bytes(manifest, layout)}};
   if (!options.disk_prefix.empty() &&
-      !is_on_one_filesystem(needs.front().folder, options.disk_prefix)) {
+      !are_on_one_filesystem(needs.front().folder, options.disk_prefix.parent_path())) {
     needs.push_back({.folder = options.disk_prefix.parent_path()});
   }
   const PackSize size = pack_size(manifest);
@@ -194,12 +206,11 @@ std::vector<DriveNeed> pack_drive_needs(const std::filesystem::path& target,
     const PackedShard& shard = manifest.shards[i];
     const Tier tier = tier_of(manifest, i);
     const std::uint64_t shard_bytes = shard.header_bytes + size.tier_bytes.at(tier);
-    // An earlier run's shard takes some of it already, and a rerun writes over that.
-    std::error_code error;
-    const std::uint64_t there_bytes =
-        std::filesystem::file_size(partial_pack_path(target) / shard.name, error);
     DriveNeed& need = tier == Tier::kDisk ? needs.back() : needs.front();
-    need.needed_bytes += shard_bytes - (error ? 0 : std::min(there_bytes, shard_bytes));
+    // An earlier run's shard takes some of it already: a rerun writes over that, or removes it.
+    const std::uint64_t there_bytes =
+        bytes_on_drive(partial_pack_path(target) / shard.name, need.folder);
+    need.needed_bytes += shard_bytes - std::min(there_bytes, shard_bytes);
   }
   return needs;
 }

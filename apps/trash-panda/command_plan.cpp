@@ -55,10 +55,10 @@ Result<void> check_options(const PlanOptions& options, const Console& console) {
 
 /// What to type next, with the same model and plan.
 std::string next_line(const PlanOptions& options) {
-  const std::string model = shell_quoted(options.model.text);
+  const std::string model = path_argument(options.model.text);
   if (writes_file(options)) {
     return fmt::format("next: trash-panda repack {} --plan {}", model,
-                       shell_quoted(options.output.text));
+                       path_argument(options.output.text));
   }
   return fmt::format(
       "next: the same with -o plan.toml, then trash-panda repack {} --plan plan.toml", model);

@@ -103,7 +103,7 @@ Error after_failed_check(Error error, const PackTarget& target, Console& console
   std::string hint = fmt::format(
       "{} is complete, but not all of it was read back; look at it again with: trash-panda verify "
       "{}",
-      staged, shell_quoted(target.staged.native()));
+      staged, path_argument(target.staged));
   if (target.replaces) {
     hint += fmt::format("; {} is still the old one, and another run writes the new one anew",
                         printable(target.final));

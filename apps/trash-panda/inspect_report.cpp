@@ -83,7 +83,7 @@ std::string component_table(const InspectSummary& summary) {
                     has_weights ? format_bytes(component.bytes) : "-", joined(dtypes),
                     joined(blocks),
                     !component.error.empty() ? "can't be read"
-                    : has_weights            ? shell_quoted(component.model)
+                    : has_weights            ? path_argument(component.model)
                                              : "no weights"});
   }
   return format_table("llrlll", rows);

@@ -102,6 +102,10 @@ std::string shell_quoted(std::string_view text) {
   return quoted + "'";
 }
 
+std::string path_argument(const std::filesystem::path& path) {
+  return shell_quoted(path.native().starts_with('-') ? "./" + path.native() : path.native());
+}
+
 std::string python_quoted(std::string_view text) {
   std::string quoted = "'";
   for (const char c : text) {

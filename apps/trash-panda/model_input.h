@@ -40,6 +40,9 @@ Result<LoadedModel> load_model(const std::filesystem::path& path,
 /// `text` as one word for a POSIX shell, on one line, quoted only where it must be.
 [[nodiscard]] std::string shell_quoted(std::string_view text);
 
+/// A path as one word of a command, as by shell_quoted(); "./" before what would be an option.
+[[nodiscard]] std::string path_argument(const std::filesystem::path& path);
+
 /// `text` as a string literal of Python, on one line.
 [[nodiscard]] std::string python_quoted(std::string_view text);
 

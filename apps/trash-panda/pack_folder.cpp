@@ -102,6 +102,12 @@ bool is_pack(const fs::path& path) {
 
 Result<std::vector<fs::path>> list_replaceable_pack(const fs::path& path) {
   std::error_code error;
+  if (fs::is_symlink(fs::symlink_status(path, error)) && is_pack(path)) {
+    return std::unexpected(
+        Error(ErrorCode::kOutput, fmt::format("{} is a link to a pack", printable(path)))
+            .with_hint(
+                fmt::format("name the pack itself: {}", printable(fs::canonical(path, error)))));
+  }
   if (!fs::is_directory(fs::symlink_status(path, error)) || !is_pack(path)) {
     return std::unexpected(
         Error(ErrorCode::kOutput, fmt::format("{} exists and is no pack", printable(path)))

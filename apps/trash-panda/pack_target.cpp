@@ -48,6 +48,21 @@ std::string stem_of(const fs::path& path) {
   return name;
 }
 
+/// "models/flux/", "models/flux/." and "." as paths that end with the folder's own name; a link
+/// keeps the name that the user sees.
+fs::path with_own_name(fs::path path) {
+  while (path.has_parent_path() && (!path.has_filename() || path.filename() == ".") &&
+         path != path.root_path()) {
+    path = path.parent_path();
+  }
+  if (path.filename() == "." || path.filename() == "..") {
+    std::error_code error;
+    const fs::path real = fs::canonical(path, error);
+    return error ? path : real;
+  }
+  return path;
+}
+
 fs::path default_target(const Setting& model, const fs::path& model_path) {
   std::error_code error;
   if (!fs::exists(model.text, error)) {
@@ -56,14 +71,7 @@ fs::path default_target(const Setting& model, const fs::path& model_path) {
     name = name.substr(name.rfind('/') + 1);
     return name + ".panda";
   }
-  // "models/flux/" and "." get the folder's own name; a link keeps the name that the user sees.
-  fs::path path = model_path;
-  if (!path.has_filename()) {
-    path = path.parent_path();
-  }
-  if (path.filename() == "." || path.filename() == "..") {
-    path = fs::canonical(path, error);
-  }
+  const fs::path path = with_own_name(model_path);
   return path.parent_path() / (stem_of(path) + ".panda");
 }
 
@@ -128,11 +136,8 @@ Result<std::unique_ptr<DirectoryLock>> lock_pack(const fs::path& pack, Console& 
 Result<PackTarget> choose_target(const RepackOptions& options, const fs::path& model_path,
                                  TargetUse use, Console& console) {
   PackTarget target;
-  target.final = options.output.given() ? fs::path(options.output.text)
+  target.final = options.output.given() ? with_own_name(options.output.text)
                                         : default_target(options.model, model_path);
-  if (!target.final.has_filename()) {
-    target.final = target.final.parent_path();  // "out/" is "out".
-  }
   target.staged = target.final;
   const fs::path folder = folder_of(target.final);
   TP_RETURN_IF_ERROR(check_folder(folder));

@@ -71,6 +71,18 @@ TEST_F(Retier, ReplacesAPackWhoseWriterWasKilledRightBeforeItsEnd) {
   EXPECT_THAT(names(), ElementsAre("disk.toml", "model.panda", "model.safetensors", "ram.toml"));
 }
 
+TEST_F(Retier, ReplacesThePackThatItRunsIn) {
+  for (const std::string name : {".", "../model.panda/.", "../model.panda/../model.panda"}) {
+    const std::string plan = name == "." ? "../disk.toml" : "../ram.toml";
+    const RunResult result =
+        run_program({"repack", name, "--plan", plan},
+                    {.folder = path("model.panda"), .environment = {}, .program = {}});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(run({"verify", "model.panda"}).exit_code, 0);
+    EXPECT_THAT(names(), ElementsAre("disk.toml", "model.panda", "model.safetensors", "ram.toml"));
+  }
+}
+
 TEST_F(Retier, WritesElsewhereAndLeavesThePack) {
   const std::string before = read_text(path("model.panda/manifest.json"));
   const RunResult result = run({"repack", "model.panda", "--plan", "disk.toml", "-o", "other"});

@@ -184,7 +184,18 @@ TEST_F(Repack, ForceSparesWhatLiesInAPack) {
 TEST_F(Repack, ForceFollowsNoLink) {
   ASSERT_EQ(run({"repack", "model.safetensors", "-o", "pack"}).exit_code, 0);
   std::filesystem::create_directory_symlink("pack", path("link"));
-  expect_failure(run({"repack", "model.safetensors", "--force", "-o", "link"}), 7, {"link"});
+  expect_failure(run({"repack", "model.safetensors", "--force", "-o", "link"}), 7,
+                 {"link is a link to a pack", "/pack"});
+}
+
+TEST_F(Repack, ReplacesAPackHoweverItIsNamed) {
+  ASSERT_EQ(run({"repack", "model.safetensors", "-o", "pack"}).exit_code, 0);
+  for (const std::string name : {"pack/", "pack/.", "pack/./", "./pack//.", "pack/../pack"}) {
+    const RunResult result = run({"repack", "model.safetensors", "--force", "-o", name});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(run({"verify", "pack"}).exit_code, 0);
+    EXPECT_THAT(names(), ElementsAre("model.safetensors", "pack"));
+  }
 }
 
 TEST_F(Repack, ForceClearsWhatAnInterruptedRunLeft) {

@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <sys/stat.h>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -260,6 +262,41 @@ TEST_F(ResumePack, NeedsOnlyTheSpaceThatIsMissing) {
   sample_.options().reserve_bytes = 0;
   expect_written();
   EXPECT_THAT(log_.back(), StartsWith("taking on with "));
+}
+
+TEST_F(ResumePack, KeepsWhatIsFinishedWhenAnotherRunCantBegin) {
+  PackOptions& options = sample_.options();
+  const std::uint64_t page_bytes = std::exchange(options.page_bytes, 65'536);
+  options.reserve_bytes = UINT64_MAX / 2;
+  EXPECT_EQ(sample_.write().error().code(), ErrorCode::kOutput);
+  options.page_bytes = page_bytes;
+  options.reserve_bytes = 0;
+  expect_written();
+  EXPECT_THAT(log_.back(), StartsWith("taking on with "));
+}
+
+TEST_F(ResumePack, ExpectsNoRoomFromWhatLiesOnAnotherDrive) {
+  const std::filesystem::path memory = "/dev/shm";
+  const std::filesystem::path shard = staging() / "ram-00001.safetensors";
+  struct stat here = {};
+  struct stat there = {};
+  ASSERT_EQ(::stat(shard.c_str(), &here), 0);
+  if (::stat(memory.c_str(), &there) != 0 || here.st_dev == there.st_dev) {
+    GTEST_SKIP() << "the machine has one filesystem only";
+  }
+  const Manifest manifest = must(sample_.lay_out_pack());
+  const auto needed_bytes = [&] {
+    return pack_drive_needs(sample_.target(), sample_.layout(), manifest, sample_.options())
+        .front()
+        .needed_bytes;
+  };
+  const std::uint64_t before_bytes = needed_bytes();
+  const std::uint64_t shard_bytes = std::filesystem::file_size(shard);
+  const testing::TempDir elsewhere(memory);
+  std::filesystem::copy_file(shard, elsewhere / "shard");
+  std::filesystem::remove(shard);
+  std::filesystem::create_symlink(elsewhere / "shard", shard);
+  EXPECT_EQ(needed_bytes(), before_bytes + shard_bytes);
 }
 
 TEST(ReadJournal, IsEmptyForWhatIsNone) {

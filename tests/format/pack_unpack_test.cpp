@@ -336,6 +336,27 @@ TEST(UnpackPack, StoresAliasesThatTheSourceStored) {
               contents_of(packed.checkpoint));
 }
 
+TEST(CompareAliases, ComparesThoseThatTheSourceStored) {
+  const testing::TempDir dir;
+  const std::filesystem::path path = dir / "model.safetensors";
+  SafetensorsBuilder builder;
+  builder.add("embed.weight", Dtype::kU8, {4}, "abcd").add("head.weight", Dtype::kU8, {4}, "abcd");
+  builder.write(path);
+  const PackedCheckpoint packed(
+      path, {.extents = {}, .aliases = {{"head.weight", "embed.weight"}}, .plan_toml = ""});
+  const auto mismatches = [&] {
+    const Checkpoint source = must(Checkpoint::open(path));
+    return must(compare_with_source(packed.dir / "pack", source, must(find_weights(source)), {}))
+        .mismatches;
+  };
+  EXPECT_THAT(mismatches(), IsEmpty());
+  std::string file = testing::read_text(path);
+  file.back() = 'x';
+  testing::write_text(path, file);
+  EXPECT_THAT(mismatches(),
+              ElementsAre(::testing::HasSubstr("\"head.weight\" differs from the source")));
+}
+
 TEST(UnpackPack, RefusesWhatExistsAndCleansUpWhenItFails) {
   SamplePack sample;
   must(sample.write());

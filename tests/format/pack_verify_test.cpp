@@ -186,6 +186,32 @@ class ComparePack : public ::testing::Test {
     return compare_with_source(sample_.target(), sample_.checkpoint(), sample_.weights(), {});
   }
 
+  /// Two weights, the same bytes whatever the shape of the first, and what else there is to be.
+  static testing::SafetensorsBuilder plain(const Shape& shape,
+                                           const std::vector<std::string>& more) {
+    testing::SafetensorsBuilder builder;
+    builder.add_random("a.weight", Dtype::kBf16, shape);
+    builder.add_random("b.weight", Dtype::kF32, {3});
+    for (const std::string& name : more) {
+      builder.add(name, Dtype::kF32, {1}, testing::bytes_of(std::vector<float>{1}));
+    }
+    return builder;
+  }
+
+  /// A pack of plain({2, 8}, {}).
+  [[nodiscard]] std::filesystem::path plain_pack() {
+    const std::filesystem::path pack = sample_.dir() / "plain.panda";
+    if (!std::filesystem::exists(pack)) {
+      plain({2, 8}, {}).write(sample_.dir() / "plain.safetensors");
+      const Checkpoint checkpoint = must(Checkpoint::open(sample_.dir() / "plain.safetensors"));
+      PackLayout layout;
+      layout.extents.push_back({.name = "base", .tier = Tier::kBase, .weights = {0, 1}});
+      must(write_pack(FileSystem::posix(), checkpoint, must(find_weights(checkpoint)), layout, pack,
+                      sample_.options()));
+    }
+    return pack;
+  }
+
   SamplePack sample_;
   Manifest manifest_;
 };
@@ -224,6 +250,22 @@ TEST_F(ComparePack, RefusesAnotherCheckpoint) {
       compare_with_source(sample_.target(), checkpoint, must(find_weights(checkpoint)), {});
   ASSERT_FALSE(report);
   EXPECT_EQ(report.error().code(), ErrorCode::kStale);
+}
+
+TEST_F(ComparePack, RefusesACheckpointWithATensorMoreOrOfAnotherShape) {
+  const auto refusal = [this](const testing::SafetensorsBuilder& builder) {
+    builder.write(sample_.dir() / "other.safetensors");
+    const Checkpoint checkpoint = must(Checkpoint::open(sample_.dir() / "other.safetensors"));
+    const Result<VerifyReport> report =
+        compare_with_source(plain_pack(), checkpoint, must(find_weights(checkpoint)), {});
+    return report ? std::string() : report.error().to_string();
+  };
+  EXPECT_EQ(refusal(plain({2, 8}, {})), "");
+  EXPECT_THAT(refusal(plain({4, 4}, {})), HasSubstr("has no \"a.weight\" that is BF16 [2, 8]"));
+  EXPECT_THAT(refusal(plain({2, 8}, {"more.weight"})),
+              HasSubstr("has a \"more.weight\", the pack has none"));
+  EXPECT_THAT(refusal(plain({2, 8}, {"a.input_scale"})),
+              HasSubstr("has a \"a.input_scale\", the pack has none"));
 }
 
 TEST(VerifyPack, StopsWhenAsked) {

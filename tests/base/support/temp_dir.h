@@ -13,11 +13,11 @@
 
 namespace trash_panda::testing {
 
-/// A folder of its own under the system's temporary folder, removed with all that is in it.
+/// A folder of its own, removed with all that is in it.
 class TempDir {
  public:
-  TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tp-test-XXXXXX").string();
+  explicit TempDir(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string pattern = (parent / "tp-test-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) {
       throw std::runtime_error("can't make a temporary folder");
     }

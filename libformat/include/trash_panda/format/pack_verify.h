@@ -47,11 +47,13 @@ struct VerifyReport {
 /// @retval kInterrupted  `options.stop` was set.
 Result<VerifyReport> verify_pack(const std::filesystem::path& pack, const VerifyOptions& options);
 
-/// Compares every tensor of a pack, decoded, bit for bit with the checkpoint that it was made from.
-/// One line for each that differs, which names extent and tensor.
+/// Compares every tensor of a pack, decoded, bit for bit with the checkpoint that it was made from,
+/// under each name that the checkpoint stores it. One line for each that differs, which names
+/// extent and tensor.
 ///
 /// @param weights  Of `checkpoint`.
-/// @retval kStale        The checkpoint is another one: it lacks a tensor of the pack.
+/// @retval kStale        The checkpoint is another one: it lacks a tensor of the pack, has one
+///                       more, or one of another shape or dtype.
 /// @retval kCorrupt      The pack is damaged.
 /// @retval kInterrupted  `options.stop` was set.
 Result<VerifyReport> compare_with_source(const std::filesystem::path& pack,

@@ -24,7 +24,7 @@ struct CudaDeviceOptions {
   std::string library = "libcuda.so.1";
   /// Most host memory that is pinned for this device; nothing: all devices of the process share 40
   /// % of the smaller of RAM and the control group's limit.
-  std::optional<std::uint64_t> pinned_bytes_max;
+  std::optional<std::uint64_t> pinned_bytes_max = {};
   /// Copies as if the driver had failed the self-test.
   bool is_synchronous = false;
   Logger log = silent_logger();
