@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import trash_panda
 from conftest import PackFactory, write_tiers
 from diffusion import DIFFUSION, Diffusion, build, outputs
 from models import assert_bit_equal, on_meta
+from trash_panda import _diffusion
 
 diffusers = pytest.importorskip("diffusers")
 
@@ -78,8 +80,9 @@ def test_a_pipeline_s_folder_needs_a_part(folder: Path) -> None:
         trash_panda.from_pretrained(folder)
 
 
-def test_a_pipeline_of_diffusers_gives_the_same_latents(tmp_path: Path) -> None:
-    """Its large part streams and is handed to the pipeline's class."""
+@pytest.fixture(scope="module")
+def pixart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole pipeline's folder, which needs no text encoder."""
     torch.manual_seed(1)
     transformer = diffusers.PixArtTransformer2DModel(
         num_attention_heads=4,
@@ -91,36 +94,93 @@ def test_a_pipeline_of_diffusers_gives_the_same_latents(tmp_path: Path) -> None:
         sample_size=8,
         caption_channels=16,
     )
+    folder = tmp_path_factory.mktemp("pixart") / "pipe"
     diffusers.PixArtAlphaPipeline(
         None, None, build(DIFFUSION["vae"]), transformer, diffusers.DPMSolverMultistepScheduler()
-    ).save_pretrained(tmp_path / "pipe")
-    plan = trash_panda.plan(None, tmp_path / "pipe" / "transformer")
-    plan.assign("disk", indices=[0, 2])
+    ).save_pretrained(folder)
+    return folder
+
+
+def latents(pipe: Any) -> torch.Tensor:
     embeds = torch.linspace(-1, 1, 5 * 16).reshape(1, 5, 16).bfloat16()
     mask = torch.ones(1, 5, dtype=torch.int64)
-    latents = []
-    with trash_panda.from_pretrained(
-        tmp_path / "pipe", subfolder="transformer", plan=plan
-    ) as streamed:
-        for parts in ({}, {"transformer": streamed.model}):
-            pipe = diffusers.PixArtAlphaPipeline.from_pretrained(
-                tmp_path / "pipe", torch_dtype=torch.bfloat16, **parts
-            ).to("cpu")
-            pipe.set_progress_bar_config(disable=True)
-            result = pipe(
-                None,
-                negative_prompt=None,
-                prompt_embeds=embeds,
-                prompt_attention_mask=mask,
-                negative_prompt_embeds=-embeds,
-                negative_prompt_attention_mask=mask,
-                num_inference_steps=3,
-                height=16,
-                width=16,
-                use_resolution_binning=False,
-                generator=torch.manual_seed(7),
-                output_type="latent",
-            )
-            latents.append(result.images)
+    pipe.set_progress_bar_config(disable=True)
+    result: torch.Tensor = pipe(
+        None,
+        negative_prompt=None,
+        prompt_embeds=embeds,
+        prompt_attention_mask=mask,
+        negative_prompt_embeds=-embeds,
+        negative_prompt_attention_mask=mask,
+        num_inference_steps=3,
+        height=16,
+        width=16,
+        use_resolution_binning=False,
+        generator=torch.manual_seed(7),
+        output_type="latent",
+    ).images
+    return result
+
+
+def resident(folder: Path, **parts: Any) -> Any:
+    return diffusers.PixArtAlphaPipeline.from_pretrained(
+        folder, torch_dtype=torch.bfloat16, **parts
+    ).to("cpu")
+
+
+def test_a_pipeline_of_diffusers_gives_the_same_latents(pixart: Path) -> None:
+    """Its large part streams and is handed to the pipeline's class."""
+    plan = trash_panda.plan(None, pixart / "transformer")
+    plan.assign("disk", indices=[0, 2])
+    with trash_panda.from_pretrained(pixart, subfolder="transformer", plan=plan) as streamed:
+        ours = latents(resident(pixart, transformer=streamed.model))
         assert streamed.stats()["pass_count"] == 3
-    assert_bit_equal(*latents)
+    assert_bit_equal(ours, latents(resident(pixart)))
+
+
+def test_pipeline_streams_the_parts_that_it_is_told(pixart: Path) -> None:
+    plan = trash_panda.plan(None, pixart / "transformer")
+    plan.assign("disk", indices=[0, 2])
+    pipe = trash_panda.pipeline(pixart, plans={"transformer": plan}, device="cpu")
+    assert type(pipe) is diffusers.PixArtAlphaPipeline
+    assert list(pipe.offloaded) == ["transformer"]
+    with pipe.offloaded["transformer"] as streamed:
+        assert pipe.transformer is streamed.model
+        assert_bit_equal(latents(pipe), latents(resident(pixart)))
+        assert streamed.stats()["pass_count"] == 3
+        assert streamed.stats()["pass_read_bytes_disk"] > 0
+
+
+def test_pipeline_streams_what_is_large(pixart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert trash_panda.pipeline(pixart).offloaded == {}
+    sizes = [_diffusion.checkpoint_bytes(pixart / n, None) for n in ("vae", "transformer")]
+    monkeypatch.setattr(_diffusion, "LARGE_BYTES", max(sizes))
+    (name,) = trash_panda.pipeline(pixart).offloaded
+    assert _diffusion.checkpoint_bytes(pixart / name, None) == max(sizes)
+    monkeypatch.setattr(_diffusion, "LARGE_BYTES", 1)
+    vae = diffusers.AutoencoderKL.from_pretrained(pixart, subfolder="vae")
+    pipe = trash_panda.pipeline(pixart, vae=vae)
+    assert list(pipe.offloaded) == ["transformer"]
+    assert pipe.vae is vae
+
+
+def test_pipeline_reads_variants_where_there_are_some(pixart: Path, tmp_path: Path) -> None:
+    pipe = resident(pixart)
+    pipe.save_pretrained(tmp_path / "pipe", variant="bf16")
+    whole = tmp_path / "pipe" / "vae" / "diffusion_pytorch_model.safetensors"
+    whole.with_name("diffusion_pytorch_model.bf16.safetensors").rename(whole)
+    streamed = trash_panda.pipeline(
+        tmp_path / "pipe", parts=["vae", "transformer"], variant="bf16", cls="PixArtAlphaPipeline"
+    )
+    assert_bit_equal(latents(streamed), latents(pipe))
+
+
+def test_pipeline_says_what_it_needs(pixart: Path, folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(trash_panda.CheckpointError, match="it has transformer, vae"):
+        trash_panda.pipeline(pixart, parts=["scheduler"])
+    with pytest.raises(trash_panda.CheckpointError, match=r"model_index.json.*from_pretrained\(\)"):
+        trash_panda.pipeline(folder / "part")
+    with pytest.raises(trash_panda.CheckpointError, match="no pipeline in the Hugging Face cache"):
+        trash_panda.pipeline("nobody/nothing")
+    with pytest.raises(trash_panda.UnsupportedFormatError, match="has no class Nothing"):
+        trash_panda.pipeline(pixart, cls="Nothing")

@@ -9,6 +9,8 @@ or, for a model of transformers or diffusers, with its planning and packing:
 
     model = trash_panda.from_pretrained("models/llama").model
 
+pipeline() does that for the large parts of a pipeline of diffusers.
+
 Importing needs no torch; loading does. Notes go to the logger "trash_panda".
 """
 
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 from ._block_groups import BlockGroup, find_blocks
+from ._diffusion import pipeline
 from ._earlier import install_offload, offload_blocks, stream_load
 from ._errors import (
     CheckpointError,
@@ -99,6 +102,7 @@ __all__ = [
     "offload_blocks",
     "parse_bytes",
     "parse_dtype",
+    "pipeline",
     "plan",
     "quantize_fp8",
     "release",
