@@ -70,9 +70,12 @@ def test_a_bad_value_names_its_variable(monkeypatch: pytest.MonkeyPatch, pack: P
 
 
 FORK = "os._exit(0) if os.fork() == 0 else os.wait()"
+# In the child, all that was there is finalized; the parent goes on logging.
+FORK_ENDS = "if os.fork() == 0: raise SystemExit\nos.wait()\nmodel(tokens())"
+FORK_DROPS = "if os.fork() == 0: del model; os._exit(0)\nos.wait()\nmodel(tokens())"
 
 
-@pytest.mark.parametrize("ending", ["", "del model", FORK])
+@pytest.mark.parametrize("ending", ["", "del model", FORK, FORK_ENDS, FORK_DROPS])
 def test_is_shown_at_the_end_of_a_program_that_closes_nothing(
     tmp_path: Path, pack: Path, ending: str
 ) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 import sys
 import tempfile
+import weakref
 from pathlib import Path
 
 from . import _native
@@ -20,9 +23,13 @@ class RunProfile:
     """
 
     def __init__(self, log: Path | str) -> None:
-        # It goes with this object, whatever happens to the run.
-        self._folder = None if log else tempfile.TemporaryDirectory(prefix="trash-panda-")
-        self.log = Path(log) if self._folder is None else Path(self._folder.name) / "run.jsonl"
+        self._remove = None
+        if not log:
+            folder = tempfile.mkdtemp(prefix="trash-panda-")
+            # It goes with this object, whatever happens to the run.
+            self._remove = weakref.finalize(self, _remove_own, folder, os.getpid())
+            log = Path(folder) / "run.jsonl"
+        self.log = Path(log)
 
     def finish(self, streamer: _native.Streamer) -> None:
         """Ends the log and shows it. Whatever fails is a warning: the run itself went well."""
@@ -34,5 +41,11 @@ class RunProfile:
             print(text, end="", file=sys.stderr, flush=True)
         except Exception as error:  # Also at the end of the program, where nobody could catch it.
             _log.warning("no profile of this run: %s", error)
-        if self._folder is not None:
-            self._folder.cleanup()
+        if self._remove is not None:
+            self._remove()
+
+
+def _remove_own(folder: str, owner: int) -> None:
+    """A forked child, whose copy of the object ends too, leaves its parent the folder."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -29,7 +29,7 @@ inline std::string fake_library() {
 
 /// The fake driver of this process, which stays loaded.
 inline fake_cuda::Control& fake() {
-  static fake_cuda::Control* const control = [] {
+  static fake_cuda::Control& control = *[] {
     void* const library = ::dlopen(fake_library().c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       throw std::runtime_error(::dlerror());
@@ -37,7 +37,7 @@ inline fake_cuda::Control& fake() {
     return reinterpret_cast<fake_cuda::ControlFunction*>(
         ::dlsym(library, fake_cuda::kControlSymbol))();
   }();
-  return *control;
+  return control;
 }
 
 /// The user's side of a GPU, fake or real: streams of its own, in the same primary context.
