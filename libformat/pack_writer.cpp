@@ -110,6 +110,10 @@ class PackWrite {
     if (point.extents.empty()) {
       // First: what an earlier run finished is not given up for a run that can't begin.
       TP_RETURN_IF_ERROR(check_space());
+      if (staging_.is_left_over()) {
+        options_.log(LogLevel::kInfo, fmt::format("removing {}, which an interrupted run left: {}",
+                                                  printable(staging_.path()), point.obstacle));
+      }
       TP_ASSIGN_OR_RETURN(PackJournal journal,
                           PackJournal::begin(file_system_, staging_.journal_path(), key()));
       TP_RETURN_IF_ERROR(staging_.clear(options_.log));
@@ -150,10 +154,6 @@ class PackWrite {
                                                "left: {}",
                                                printable(staging_.path()), point.obstacle))
               .with_hint("--no-resume starts anew"));
-    }
-    if (point.extents.empty()) {
-      options_.log(LogLevel::kInfo, fmt::format("removing {}, which an interrupted run left: {}",
-                                                printable(staging_.path()), point.obstacle));
     }
     return point;
   }

@@ -269,6 +269,7 @@ TEST_F(ResumePack, KeepsWhatIsFinishedWhenAnotherRunCantBegin) {
   const std::uint64_t page_bytes = std::exchange(options.page_bytes, 65'536);
   options.reserve_bytes = UINT64_MAX / 2;
   EXPECT_EQ(sample_.write().error().code(), ErrorCode::kOutput);
+  EXPECT_THAT(log_, IsEmpty());  // Nothing is said to be removed.
   options.page_bytes = page_bytes;
   options.reserve_bytes = 0;
   expect_written();
