@@ -442,7 +442,8 @@ StreamStats StreamCore::stats() const {
     const Block& block = blocks_[disk_order_[at]];
     stats.promoted_block_count += block.is_promoted ? 1U : 0U;
     stats.promoted_bytes += block.is_promoted ? block.own_home.size_bytes() : 0U;
-    stats.demoted_block_count += at >= planned_disk_count_ && !block.is_promoted ? 1U : 0U;
+    const bool is_streamed = !block.is_promoted && !block.resident;
+    stats.demoted_block_count += at >= planned_disk_count_ && is_streamed ? 1U : 0U;
   }
   stats.device_demoted_block_count = static_cast<std::uint64_t>(std::ranges::count_if(
       left_device_, [this](std::size_t at) { return !blocks_[at].resident; }));

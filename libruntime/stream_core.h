@@ -293,7 +293,7 @@ class StreamCore {
   std::uint64_t pass_disk_bytes_ = 0;
   bool is_pass_open_ = false;
   std::unique_ptr<RunRecorder> recorder_;  ///< Null: nothing is recorded.
-  std::optional<plan::Plan> plan_;         ///< For the run log only.
+  std::optional<plan::Plan> plan_;         ///< That is followed; for the run log only.
   RunClock::time_point pass_begin_ = {};
   RunClock::time_point last_release_ = {};
   std::atomic<std::uint64_t> read_base_bytes_ = 0;

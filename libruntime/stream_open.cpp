@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -41,6 +43,49 @@ Result<plan::Plan> read_plan(const std::filesystem::path& pack) {
   return plan::parse_plan_toml(text, printable(path));
 }
 
+/// A plan that was given for a pack, with the blocks that the pack has, in its order.
+Result<plan::Plan> plan_for_pack(const plan::Plan& given, const format::Manifest& manifest) {
+  if (given.model_fingerprint != manifest.source_fingerprint) {
+    return std::unexpected(
+        Error(ErrorCode::kStale, "the plan is for another checkpoint than the pack")
+            .with_hint("make a new one with trash-panda plan"));
+  }
+  std::unordered_map<std::string_view, std::size_t> given_places;
+  for (std::size_t at = 0; at < given.blocks.size(); ++at) {
+    given_places.emplace(given.blocks[at].name, at);
+  }
+  plan::Plan plan = given;
+  plan.blocks.clear();
+  plan.placed.clear();
+  std::unordered_map<std::uint64_t, std::uint64_t> places;  // In the pack, by those given.
+  for (const PackedExtent& extent : manifest.extents) {
+    if (extent.tier == Tier::kBase) {
+      continue;
+    }
+    const auto found = given_places.find(extent.name);
+    if (found == given_places.end()) {
+      return std::unexpected(
+          Error(ErrorCode::kUsage, fmt::format("the plan has no tier for block \"{}\" of the pack",
+                                               printable(extent.name))));
+    }
+    places.emplace(found->second, plan.blocks.size());
+    plan.blocks.push_back(given.blocks[found->second]);
+  }
+  for (std::vector<std::uint64_t>* const order : {&plan.demote_gpu, &plan.demote_ram}) {
+    std::erase_if(*order, [&](std::uint64_t at) { return !places.contains(at); });
+    std::ranges::transform(*order, order->begin(), [&](std::uint64_t at) { return places.at(at); });
+  }
+  return plan;
+}
+
+std::vector<Tier> tiers_of(const plan::Plan& plan) {
+  std::vector<Tier> tiers;
+  for (const plan::PlannedBlock& block : plan.blocks) {
+    tiers.push_back(block.tier);
+  }
+  return tiers;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<StreamCore>> StreamCore::open(const std::filesystem::path& pack,
@@ -49,7 +94,15 @@ Result<std::shared_ptr<StreamCore>> StreamCore::open(const std::filesystem::path
   core->pack_ = pack;
   TP_ASSIGN_OR_RETURN(core->manifest_, format::read_manifest(pack));
   TP_ASSIGN_OR_RETURN(core->options_, resolve_options(core->manifest_, options));
-  core->follow_plan(read_plan(pack));
+  if (options.plan) {
+    TP_ASSIGN_OR_RETURN(const plan::Plan plan, plan_for_pack(*options.plan, core->manifest_));
+    core->follow_plan(plan);
+    if (!options.tiers) {
+      core->options_.tiers = tiers_of(plan);
+    }
+  } else {
+    core->follow_plan(read_plan(pack));
+  }
   TP_ASSIGN_OR_RETURN(core->shards_, ShardFiles::open(pack, core->manifest_, options.log));
   return start(std::move(core), options);
 }
@@ -112,7 +165,7 @@ Result<std::shared_ptr<StreamCore>> StreamCore::start(std::shared_ptr<StreamCore
   return core;
 }
 
-/// Fills in what the caller left to the pack's plan. Only speed depends on it: a pack without its
+/// Fills in what the caller left to the plan. Only speed depends on it: a pack without its
 /// plan still streams.
 void StreamCore::follow_plan(const Result<plan::Plan>& plan) {
   if (!plan && !options_.lookahead_bytes) {

@@ -149,7 +149,8 @@ std::uint64_t StreamCore::promote(std::uint64_t size_bytes_max) {
 /// @param first  Of disk_order_: only blocks from there on.
 std::uint64_t StreamCore::promote_from(std::size_t first, std::uint64_t size_bytes_max) {
   const auto is_candidate = [this](std::size_t at) {
-    return !blocks_[at].is_promoted && blocks_[at].extent->stored_bytes > 0;
+    const Block& block = blocks_[at];
+    return !block.is_promoted && !block.resident && block.extent->stored_bytes > 0;
   };
   if (!reader_ || std::none_of(disk_order_.begin() + static_cast<std::ptrdiff_t>(first),
                                disk_order_.end(), is_candidate)) {

@@ -265,7 +265,6 @@ class Lease {
 StreamOptions make_options(const std::optional<std::string>& compute_dtype,
                            const std::map<std::string, std::string>& dtype_overrides,
                            const std::string& verify, std::optional<std::uint64_t> lookahead_bytes,
-                           const std::optional<std::vector<std::string>>& tiers,
                            const std::string& io, const std::filesystem::path& run_log,
                            std::shared_ptr<MemoryGroup> memory_group) {
   StreamOptions options;
@@ -277,12 +276,6 @@ StreamOptions make_options(const std::optional<std::string>& compute_dtype,
   }
   options.verify = verify_argument(verify);
   options.lookahead_bytes = lookahead_bytes;
-  if (tiers) {
-    options.tiers.emplace();
-    for (const std::string& tier : *tiers) {
-      options.tiers->push_back(tier_argument(tier));
-    }
-  }
   options.io = io_argument(io);
   options.run_log = run_log;
   if (memory_group != nullptr) {
@@ -296,12 +289,11 @@ StreamOptions make_options(const std::optional<std::string>& compute_dtype,
 std::unique_ptr<SharedStreamer> open_streamer(
     const std::filesystem::path& pack, const std::optional<std::string>& compute_dtype,
     const std::map<std::string, std::string>& dtype_overrides, const std::string& verify,
-    std::optional<std::uint64_t> lookahead_bytes,
-    const std::optional<std::vector<std::string>>& tiers, const std::string& io,
+    std::optional<std::uint64_t> lookahead_bytes, const std::string& io,
     const std::filesystem::path& run_log, std::shared_ptr<MemoryGroup> memory_group,
-    const std::optional<std::string>& checkpoint_plan, const std::optional<Gpu>& gpu) {
-  StreamOptions options = make_options(compute_dtype, dtype_overrides, verify, lookahead_bytes,
-                                       tiers, io, run_log, std::move(memory_group));
+    const std::optional<std::string>& plan_text, bool is_packed, const std::optional<Gpu>& gpu) {
+  StreamOptions options = make_options(compute_dtype, dtype_overrides, verify, lookahead_bytes, io,
+                                       run_log, std::move(memory_group));
   DlpackDevice device;
   if (gpu) {
     options.device = gpu->device;
@@ -312,11 +304,11 @@ std::unique_ptr<SharedStreamer> open_streamer(
   options.log = log->logger();
   auto streamer = [&]() -> Result<Streamer> {
     const nb::gil_scoped_release no_gil;
-    if (!checkpoint_plan) {
-      return Streamer::open(pack, options);
+    if (plan_text) {
+      TP_ASSIGN_OR_RETURN(options.plan, plan::parse_plan_toml(*plan_text, "plan"));
     }
-    TP_ASSIGN_OR_RETURN(const plan::Plan plan, plan::parse_plan_toml(*checkpoint_plan, "plan"));
-    return Streamer::open_checkpoint(pack, plan, options);
+    return is_packed ? Streamer::open(pack, options)
+                     : Streamer::open_checkpoint(pack, options.plan.value(), options);
   }();
   log->flush();
   return std::make_unique<SharedStreamer>(unwrap(std::move(streamer)), device, std::move(log));
@@ -347,6 +339,7 @@ nb::dict stats_dict(const StreamStats& stats) {
   result["promoted_block_count"] = stats.promoted_block_count;
   result["promoted_bytes"] = stats.promoted_bytes;
   result["demoted_block_count"] = stats.demoted_block_count;
+  result["device_demoted_block_count"] = stats.device_demoted_block_count;
   result["mispredict_count"] = stats.mispredict_count;
   result["wait_ns"] = stats.wait_ns;
   result["weight_memory_bytes"] = stats.weight_memory_bytes;
@@ -374,9 +367,9 @@ void bind_streamer(nb::module_& module) {
                   nb::arg("compute_dtype") = nb::none(),
                   nb::arg("dtype_overrides") = std::map<std::string, std::string>(),
                   nb::arg("verify") = "headers", nb::arg("lookahead_bytes") = nb::none(),
-                  nb::arg("tiers") = nb::none(), nb::arg("io") = "auto", nb::arg("run_log") = "",
-                  nb::arg("memory_group") = nb::none(), nb::arg("checkpoint_plan") = nb::none(),
-                  nb::arg("gpu") = nb::none())
+                  nb::arg("io") = "auto", nb::arg("run_log") = "",
+                  nb::arg("memory_group") = nb::none(), nb::arg("plan") = nb::none(),
+                  nb::arg("is_packed") = true, nb::arg("gpu") = nb::none())
       .def_prop_ro("block_count", &SharedStreamer::block_count)
       .def_prop_ro("all_resident", &SharedStreamer::all_resident)
       .def_prop_ro("forked", &SharedStreamer::forked)

@@ -19,6 +19,7 @@ from conftest import PackFactory, run_cli, write_tiers
 from fake_gpu import FakeGpu, fake_gpu
 from models import WIDTH, Tower, assert_bit_equal, build, on_meta, tokens
 from trash_panda import Pipeline, Stage, _gpu, _lora_set, _native
+from trash_panda._guards import Guards
 
 LAYERS = 6
 TIERS = {
@@ -257,6 +258,68 @@ def test_to_gives_memory_back_and_takes_it(gpu: FakeGpu, pack: Path, expected: T
             model.to(torch.float32)
         with pytest.raises(trash_panda.TrashPandaError, match="moved or converted"):
             model.layers[0].to("meta")
+
+
+def test_moving_needs_the_model_only(gpu: FakeGpu, pack: Path, expected: Tensor) -> None:
+    before = gpu.used_bytes()
+    model: Tower = trash_panda.load(pack, on_meta(tower)).model
+    gc.collect()
+    gpu.compute_on(model)
+    model.cpu()
+    assert gpu.used_bytes() == before
+    del model
+    gc.collect()
+    assert gpu.used_bytes() == before
+
+
+def test_converting_is_no_move() -> None:
+    asked: list[torch.device] = []
+
+    def move(device: torch.device) -> bool:
+        asked.append(device)
+        return True
+
+    # A device that tensors of the CPU are not on, as a GPU is.
+    there = torch.device("meta")
+    model = nn.Linear(2, 2, dtype=torch.bfloat16)
+    guards = Guards(model, [], torch.bfloat16, there, move)
+    model.to(torch.bfloat16)
+    model.bfloat16()
+    assert not asked
+    model.to(there, torch.bfloat16)
+    assert asked == [there]
+    guards.remove()
+
+
+class Counting(nn.Module):
+    """Counts its forwards in a buffer outside of its blocks, and in one that it replaces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+        self.count = nn.Buffer(torch.zeros(1))
+        self.replaced = nn.Buffer(torch.zeros(1))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        self.count += 1
+        self.replaced = torch.cat([self.replaced, self.count])
+        for layer in self.layers:
+            hidden = layer(hidden)
+        return hidden
+
+
+def test_changed_buffers_come_back(gpu: FakeGpu, packs: PackFactory) -> None:
+    pack = packs.pack(packs.checkpoint(build(Counting).state_dict()))
+    model = on_meta(Counting)
+    with trash_panda.load(pack, model) as offloaded:
+        gpu.compute_on(model)
+        model(torch.ones(1, 8, dtype=torch.bfloat16))
+        for count in (1, 2):
+            offloaded.release_gpu()
+            offloaded.restore_gpu()
+            assert model.count.item() == count
+            assert model.replaced.tolist() == list(range(count + 1))
+            model(torch.ones(1, 8, dtype=torch.bfloat16))
 
 
 @pytest.mark.parametrize("mode", ["merge", "side"])

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -13,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "trash_panda/plan/plan_toml.h"
+#include "trash_panda/runtime/memory_group.h"
 
 #include "device.h"
 #include "device/support/fake_gpu.h"
@@ -205,6 +207,38 @@ TEST_F(PromotionOnDevice, BlocksGoToTheDeviceWhenItHasMemoryAndComeBackWhenItHas
   EXPECT_EQ(streamer.stats().device_demoted_block_count, 1U);
   EXPECT_GT(fake().calls()["cuMemcpyHtoDAsync_v2"], copy_count);
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("3 blocks of tier gpu wait in RAM")));
+}
+
+TEST_F(PromotionOnDevice, BlocksThatWentToTheDeviceTakeNoRam) {
+  fake().reset({.vram_bytes = 20 * block_bytes()});
+  fake().use_elsewhere(0, 14 * block_bytes());
+  const std::uint64_t base_bytes = pack_->stored_bytes(Tier::kBase);
+  const auto group = std::make_shared<MemoryGroup>(
+      (base_bytes + kPromotedBlocks * block_bytes()) + (base_bytes + 2 * block_bytes()) + 100,
+      "test");
+  StreamOptions how = testing::stream_options();
+  how.memory_group = group;
+  how.tiers = std::vector<Tier>(kPromotedBlocks, Tier::kRam);
+  std::optional<Streamer> other = must(Streamer::open(pack_->path(), how));
+  const std::shared_ptr<Device> device = open_gpu();
+  GpuUser user;
+  const StreamHandle stream = user.make_stream();
+  how = options(device);
+  how.memory_group = group;
+  how.tiers = std::vector<Tier>(kPromotedBlocks, Tier::kGpu);
+  how.device_headroom_bytes = 4096;
+  Streamer streamer = must(Streamer::open(pack_->path(), how));
+  EXPECT_EQ(streamer.stats().device_demoted_block_count, 3U);
+  EXPECT_EQ(streamer.stats().demoted_block_count, 3U);
+  fake().use_elsewhere(0, 0);
+  run_pass(streamer, user, stream);
+  EXPECT_EQ(streamer.stats().device_demoted_block_count, 0U);
+  EXPECT_EQ(streamer.stats().demoted_block_count, 0U);
+  other.reset();
+  run_pass(streamer, user, stream);
+  EXPECT_EQ(streamer.promote(), 0U);
+  EXPECT_EQ(streamer.stats().promoted_block_count, 0U);
+  EXPECT_EQ(run_pass(streamer, user, stream), 0U);
 }
 
 TEST_F(PromotionOnDevice, SaysOnceThatLessOfTheDeviceIsFreeThanPlanned) {

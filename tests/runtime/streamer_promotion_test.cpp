@@ -102,9 +102,10 @@ class StreamerPromotion : public ::testing::Test {
     }
     return streamer.stats().pass_read_bytes_disk + streamer.stats().pass_read_bytes_ram;
   }
-  static std::vector<std::size_t> residents(const Streamer& streamer) {
+  static std::vector<std::size_t> residents(const Streamer& streamer,
+                                            std::size_t block_count = kBlocks) {
     std::vector<std::size_t> found;
-    for (std::size_t block = 0; block < kBlocks; ++block) {
+    for (std::size_t block = 0; block < block_count; ++block) {
       if (streamer.is_resident(block)) {
         found.push_back(block);
       }
@@ -201,6 +202,45 @@ TEST_F(StreamerPromotion, StaysWithinTheBudgetOfThePlan) {
   how.lookahead_bytes = 1;
   Streamer streamer = must(Streamer::open(pack.path(), how));
   EXPECT_EQ(streamer.promote(), bytes);
+}
+
+TEST_F(StreamerPromotion, FollowsAPlanThatIsGivenInsteadOfThePacks) {
+  const StreamPack pack({.tiers = std::vector<Tier>(4, kStays)});
+  const std::uint64_t bytes = pack.extent("layers.0").stored_bytes;
+  plan::Plan plan;
+  plan.ram_budget_bytes = 1;  // Of the plan in the pack.
+  testing::write_text(pack.path() / "plan.toml", plan::write_plan_toml(plan));
+  plan.model_fingerprint = must(format::read_manifest(pack.path())).source_fingerprint;
+  plan.ram_budget_bytes = pack.stored_bytes(Tier::kBase) + 2 * bytes + 3 * bytes;
+  // In another order than the pack's, and with a block that the pack has in its base.
+  for (const std::size_t block : {3U, 2U, 1U, 0U}) {
+    plan.blocks.push_back(
+        {.name = StreamPack::block_name(block), .tier = block < 2 ? kStays : kStreams});
+  }
+  plan.blocks.insert(plan.blocks.begin(), {.name = "head.0", .tier = kStays});
+  plan.demote_ram = {0, 3, 4};  // head.0, layers.1, layers.0.
+  StreamOptions how = stream_options();
+  how.lookahead_bytes = 1;
+  how.plan = plan;
+  {
+    Streamer streamer = must(Streamer::open(pack.path(), how));
+    EXPECT_THAT(residents(streamer, 4), ElementsAre(0, 1));
+    EXPECT_EQ(streamer.promote(), bytes);  // What the plan that was given has room for.
+  }
+  how.memory_bytes_max = pack.stored_bytes(Tier::kBase) + 2 * bytes + bytes + 100;
+  {
+    const Streamer streamer = must(Streamer::open(pack.path(), how));
+    EXPECT_THAT(residents(streamer, 4), ElementsAre(0));  // layers.1 goes first.
+  }
+  how.plan->blocks.pop_back();
+  const Result<Streamer> lacking = Streamer::open(pack.path(), how);
+  ASSERT_FALSE(lacking);
+  EXPECT_EQ(lacking.error().code(), ErrorCode::kUsage);
+  EXPECT_THAT(lacking.error().message(), HasSubstr("no tier for block \"layers.0\""));
+  how.plan->model_fingerprint = "0";
+  const Result<Streamer> stale = Streamer::open(pack.path(), how);
+  ASSERT_FALSE(stale);
+  EXPECT_EQ(stale.error().code(), ErrorCode::kStale);
 }
 
 TEST_F(StreamerPromotion, OpensWithFewerBlocksInRamAndTakesThemBackWhenMemoryFrees) {

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.dlpack import from_dlpack
 
 from . import _native
-from ._bindings import Binding, Block, Match, Merged
+from ._bindings import Binding, Block, Match, Merged, same_bytes
 from ._buffers import Attribute, rebuild_attributes, rebuild_buffers, unregistered
 from ._dtypes import DtypeRule, compute_dtype_name, torch_dtype
 from ._environment import flag_from_environment
@@ -26,7 +26,7 @@ from ._hooks import BlockStream, stream_of
 from ._keys import KeyMap
 from ._match import match_pack
 from ._offloaded import Offloaded
-from ._pack import Pack
+from ._pack import Pack, StoredPlan
 from ._placeholder import make_placeholder
 from ._plan import Plan
 from ._profile import RunProfile
@@ -58,6 +58,7 @@ class Prepared:
     dtypes: dict[str, str]  # Safetensors' names by stored tensor.
     compute: str | None
     tiers: list[str]
+    engine_plan: str | None  # Text of the plan to follow; None: the one in the pack.
     place: Place
     verify: str
     lookahead_bytes: int | None
@@ -119,11 +120,11 @@ class Prepared:
             dtype_overrides=self.dtypes,
             verify=self.verify,
             lookahead_bytes=self.lookahead_bytes,
-            tiers=self.tiers,
             io=os.environ.get("TRASH_PANDA_IO") or "auto",
             run_log=run_log,
             memory_group=memory_group,
-            checkpoint_plan=None if self.pack.is_packed else self.pack.plan.text,
+            plan=self.engine_plan,
+            is_packed=self.pack.is_packed,
             gpu=self.place.gpu,
         )
 
@@ -185,7 +186,7 @@ def prepare(
     model: nn.Module,
     pack: Pack,
     *,
-    tiers: Sequence[str] | None,
+    other_plan: StoredPlan | None,
     place: Place,
     compute_dtype: str | torch.dtype,
     strict: bool,
@@ -219,7 +220,8 @@ def prepare(
         attributes=list(zip(attributes, tensors, strict=True)),
         dtypes=_dtypes_wanted(model, match, compute),
         compute=compute,
-        tiers=[block.tier for block in pack.blocks] if tiers is None else list(tiers),
+        tiers=pack.tiers(other_plan),
+        engine_plan=other_plan.text if other_plan else None if pack.is_packed else pack.plan.text,
         place=place,
         verify=verify,
         lookahead_bytes=lookahead_bytes,
@@ -285,7 +287,7 @@ def _set_base(
             if not binding.is_buffer:
                 value = nn.Parameter(value, requires_grad=False)
         tied = values.setdefault(id(binding.placeholder), [])
-        value = next((other for other in tied if _same_bytes(other, value)), value)
+        value = next((other for other in tied if same_bytes(other, value)), value)
         tied.append(value)
         binding.put(value)
         base.append((binding, _placeholder(binding, value.dtype, device)))
@@ -307,10 +309,3 @@ def _set_merged(
         binding.put(value)
         base.append((binding, _placeholder(binding, value.dtype, device)))
     return base
-
-
-def _same_bytes(left: Tensor, right: Tensor) -> bool:
-    with torch.no_grad():
-        return left.dtype == right.dtype and torch.equal(
-            left.reshape(-1).view(torch.uint8), right.reshape(-1).view(torch.uint8)
-        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor, nn
 
 from ._merge import Merge
@@ -26,6 +27,10 @@ class Binding:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(name for place in self.places for name in place.names)
+
+    def get(self) -> Tensor:
+        """The tensor that its places hold now."""
+        return self.places[0].get()
 
     def put(self, tensor: Tensor) -> None:
         """Sets the tensor at all places."""
@@ -84,3 +89,11 @@ class Match:
         for merged in (*self.base_merged, *(m for block in self.blocks for m in block.merged)):
             for stored in merged.sources:
                 yield stored, next(iter(merged.bindings.values()))
+
+
+def same_bytes(left: Tensor, right: Tensor) -> bool:
+    """Whether both are the same in shape, dtype and every bit."""
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return False
+    with torch.no_grad():
+        return torch.equal(left.reshape(-1).view(torch.uint8), right.reshape(-1).view(torch.uint8))

@@ -60,8 +60,8 @@ class _Conversion(NotCopyable):
             probes = [torch.zeros(1, dtype=dtype, device=self._device) for dtype in dtypes]
         changed = [(probe, change(probe)) for probe in probes]
         if all(new.dtype == old.dtype for old, new in changed):
-            targets = {new.device for _, new in changed}
-            if len(targets) == 1 and self._move(targets.pop()):
+            target = self._target(change, changed)
+            if target is not None and self._move(target):
                 return module
         if not all(new is old for old, new in changed):
             raise TrashPandaError(
@@ -69,6 +69,19 @@ class _Conversion(NotCopyable):
                 "or converted; load() has compute_dtype and device for that"
             )
         return module  # to() of where it is, and such, which change nothing.
+
+    def _target(
+        self, change: Callable[[Tensor], Tensor], changed: list[tuple[Tensor, Tensor]]
+    ) -> torch.device | None:
+        """Where the model is to go; None: nowhere, as of to() a dtype."""
+        targets = {new.device for _, new in changed}
+        if len(targets) != 1:
+            return None
+        target = targets.pop()
+        # What stays where the model is was sent there only if what is elsewhere comes, too.
+        with torch.inference_mode(False):
+            elsewhere = change(torch.zeros(1, dtype=changed[0][0].dtype))
+        return target if elsewhere.device == target else None
 
 
 def _stay(device: torch.device) -> bool:

@@ -41,7 +41,7 @@ class BlockStream:
         self.guard = ForwardGuard()
         self.device, self.gpu = place
         self.is_gpu_released = False
-        self.owner: weakref.ref[Offloaded] | None = None  # Who gives back all there is on a GPU.
+        self.owner: Offloaded | None = None  # Who gives back all there is on a GPU.
         self.blocks: list[StreamedBlock] = []
         self._streamer: _native.Streamer | None = streamer
         self._last_stats: dict[str, Any] | None = None
@@ -162,14 +162,13 @@ class BlockStream:
 
         :return: whether that was all there is to do.
         """
-        owner = None if self.owner is None else self.owner()
-        if owner is None or self.closed or self.gpu is None:
+        if self.owner is None or self.closed or self.gpu is None:
             return False
         if device.type == "cpu":
-            owner.release_gpu()
+            self.owner.release_gpu()
             return True
         if device == self.device and self.is_gpu_released:
-            owner.restore_gpu()
+            self.owner.restore_gpu()
         return False
 
     def release_gpu(self) -> None:

@@ -125,13 +125,13 @@ def prepare_load(
     return prepare(
         model,
         pack,
-        tiers=pack.tiers(other_plan),
+        other_plan=other_plan,
         place=choose_place(device),
         compute_dtype=chosen.compute_dtype if compute_dtype is None else compute_dtype,
         strict=strict,
         ignore_missing=ignore_missing,
         verify=verify,
-        lookahead_bytes=_lookahead_bytes(pack, lookahead, other_plan),
+        lookahead_bytes=_lookahead_bytes(pack, lookahead),
         key_map=key_map,
         plan=Plan.from_toml(chosen.text, chosen.where),
     )
@@ -157,13 +157,11 @@ def _verify(pack: Pack, progress: bool | Callable[[int, int], None] | None) -> N
         )
 
 
-def _lookahead_bytes(
-    pack: Pack, lookahead: int | str | None, plan: StoredPlan | None
-) -> int | None:
+def _lookahead_bytes(pack: Pack, lookahead: int | str | None) -> int | None:
     if lookahead is None:
         lookahead = count_from_environment("LOOKAHEAD", least=1)
     if lookahead is None:
-        return None if plan is None else plan.lookahead_bytes
+        return None
     if isinstance(lookahead, str):
         return _native.parse_bytes(lookahead)
     if isinstance(lookahead, bool) or not hasattr(type(lookahead), "__index__"):

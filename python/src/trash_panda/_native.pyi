@@ -152,14 +152,17 @@ class Streamer:
         dtype_overrides: Mapping[str, str] = ...,
         verify: str = "headers",
         lookahead_bytes: int | None = None,
-        tiers: Sequence[str] | None = None,
         io: str = "auto",
         run_log: str | os.PathLike[str] = "",
         memory_group: MemoryGroup | None = None,
-        checkpoint_plan: str | None = None,
+        plan: str | None = None,
+        is_packed: bool = True,
         gpu: Gpu | None = None,
     ) -> Streamer:
-        """Opens a pack, or with the text of its plan a checkpoint that was not packed."""
+        """Opens a pack, or a checkpoint that was not packed.
+
+        :param plan: text of a plan to follow instead of the pack's own; a checkpoint needs one.
+        """
 
     @property
     def block_count(self) -> int: ...

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,9 +58,10 @@ class Offloaded:
         self.unexpected = unexpected  # Names in the pack that the model does not use.
         self.handle = OffloadHandle([self.remove])
         self._stream = stream
-        stream.owner = weakref.ref(self)
+        stream.owner = self
         self._base = base
         self._set_base = set_base
+        self._changed_buffers: list[tuple[Binding, Tensor]] = []  # While the GPU is given back.
         self._run_log = run_log
         self.device_map = device_map
         if _knows_device_maps(model):
@@ -79,7 +79,8 @@ class Offloaded:
         `adapter_memory_bytes` what adapters take; `device_memory_bytes` what is taken of a GPU for
         weights; `demoted_block_count` blocks of the RAM tier are read every pass for want of
         memory, and `promoted_block_count` blocks that were, or that are of the disk tier, stay in
-        `promoted_bytes` of RAM now; `mispredict_count` counts blocks that came out of the expected
+        `promoted_bytes` of RAM now; `device_demoted_block_count` blocks of tier gpu wait in RAM for
+        want of the GPU's memory; `mispredict_count` counts blocks that came out of the expected
         order; `wait_ns` is the time that forwards waited for reads. They stay readable after
         close().
         """
@@ -152,6 +153,7 @@ class Offloaded:
             return
         with self._stream.paused():
             self._loras.leave_base()
+            self._changed_buffers = self._copy_buffers()
             self._put_placeholders()
             self._stream.release_gpu()
         from ._gpu import free_cached_memory
@@ -173,6 +175,7 @@ class Offloaded:
         with self._stream.paused():
             try:
                 self._base = self._set_base(self._stream.restore_gpu())
+                self._put_changed_buffers()
                 self._stream.is_gpu_released = False
                 self._loras.merge_all()
             except BaseException:
@@ -203,6 +206,20 @@ class Offloaded:
             if self._stream.closed:
                 self._put_placeholders()
                 self._base.clear()
+
+    def _copy_buffers(self) -> list[tuple[Binding, Tensor]]:
+        """Buffers outside of blocks in memory of the host: a forward may have changed them."""
+        buffers = [binding for binding, _ in self._base if binding.is_buffer]
+        return [(buffer, buffer.get().to("cpu", copy=True)) for buffer in buffers]
+
+    def _put_changed_buffers(self) -> None:
+        """Sets those that are not as they were loaded any more."""
+        from ._bindings import same_bytes
+
+        for buffer, kept in self._changed_buffers:
+            value = kept.to(self.device)
+            if not same_bytes(buffer.get(), value):
+                buffer.put(value)
 
     def _put_placeholders(self) -> None:
         """Where tensors outside of blocks were."""

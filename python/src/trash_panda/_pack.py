@@ -42,7 +42,6 @@ class StoredPlan:
     fingerprint: str
     compute_dtype: str
     tiers: dict[str, str]  # By block name.
-    lookahead_bytes: int
 
     @staticmethod
     def read(file: Path) -> StoredPlan:
@@ -66,7 +65,6 @@ class StoredPlan:
             fingerprint=raw["model_fingerprint"],
             compute_dtype=raw["compute_dtype"],
             tiers={block["name"]: block["tier"] for block in raw["blocks"]},
-            lookahead_bytes=raw["lookahead_bytes"],
         )
 
 
@@ -116,10 +114,10 @@ class Pack:
         for extent in (*self.base, *self.blocks):
             yield from extent.tensors
 
-    def tiers(self, plan: StoredPlan | None) -> list[str] | None:
-        """The tier of each block by `plan`, or None to leave them as the pack has them."""
+    def tiers(self, plan: StoredPlan | None) -> list[str]:
+        """The tier of each block by `plan`; None: as the pack has them."""
         if plan is None:
-            return None
+            return [block.tier for block in self.blocks]
         if plan.fingerprint != self.fingerprint:
             raise StalePlanError(
                 f"plan {plan.where} was made for another checkpoint than pack {self.path} "

@@ -23,6 +23,11 @@ class Place:
         """The dictionary that the module looks the tensor up in."""
         return self.module._buffers if self.is_buffer else self.module._parameters  # type: ignore[return-value]
 
+    def get(self) -> Tensor:
+        tensor = self.holder()[self.attribute]
+        assert tensor is not None
+        return tensor
+
     def put(self, tensor: Tensor) -> None:
         self.holder()[self.attribute] = tensor
         refresh(self.module)

@@ -42,19 +42,23 @@ struct StreamOptions {
   std::map<std::string, format::Dtype> dtype_overrides;
   VerifyMode verify = VerifyMode::kHeaders;
   /// How much of the disk tier is read ahead of the block in use, at least one block; nothing: as
-  /// the pack's plan says, else two blocks.
+  /// the plan says, else two blocks.
   std::optional<std::uint64_t> lookahead_bytes;
-  /// Tier of each block (gpu, ram or disk); nothing: as the manifest says. Same length and order as
-  /// the blocks.
+  /// What is followed instead of the plan in the pack: tiers, budgets, orders of demotion, slots,
+  /// how to read. For the same checkpoint, with all blocks of the pack, found by their names.
+  /// open_checkpoint() has an argument for it.
+  std::optional<plan::Plan> plan;
+  /// Tier of each block (gpu, ram or disk); nothing: as `plan` says, else the manifest. Same length
+  /// and order as the blocks.
   std::optional<std::vector<format::Tier>> tiers;
   /// How shards are read; stats().io_description says what is in force.
   IoBackend io = IoBackend::kAuto;
-  /// Reads in flight for each drive, 1 to kReadDepthMax; nothing: as the pack's plan says, in which
-  /// the drive was measured, else four.
+  /// Reads in flight for each drive, 1 to kReadDepthMax; nothing: as the plan says, in which the
+  /// drive was measured, else four.
   std::optional<std::uint32_t> read_depth;
   /// Bytes of one read, 64 KiB to 64 MiB in steps of 64 KiB: large enough that the drive's setup
-  /// cost vanishes, small enough that several are in flight for one block. Nothing: as the pack's
-  /// plan says, else 2 MiB.
+  /// cost vanishes, small enough that several are in flight for one block. Nothing: as the plan
+  /// says, else 2 MiB.
   std::optional<std::uint64_t> read_request_bytes;
   /// Most weight memory that this streamer takes. Without it, all streamers of the process share
   /// what the machine, or its control group, has.
@@ -64,15 +68,15 @@ struct StreamOptions {
   RamMemory ram_memory = RamMemory::kAtOnce;
   /// What computes; null: the CPU.
   std::shared_ptr<Device> device;
-  /// Slots of the device that blocks stream through, at least 1; nothing: as the pack's plan says,
-  /// else two, so that one block is copied while another is used.
+  /// Slots of the device that blocks stream through, at least 1; nothing: as the plan says, else
+  /// two, so that one block is copied while another is used.
   std::optional<std::size_t> device_slot_count;
   /// Bytes of copies to the device that are queued at one time, but always one copy.
   std::uint64_t copy_bytes_in_flight_max = 384 * kMiB;
   /// Memory of the device that blocks of tier gpu leave free, beside what was in use before;
-  /// nothing: as the pack's plan says, where it is for a GPU. If less is free once the pack is
-  /// open, or at the begin of a pass less than what activations leave of it, one warning says so:
-  /// drivers that then move memory of the device into RAM make everything slow.
+  /// nothing: as the plan says, where it is for a GPU. If less is free once the pack is open, or at
+  /// the begin of a pass less than what activations leave of it, one warning says so: drivers that
+  /// then move memory of the device into RAM make everything slow.
   std::optional<std::uint64_t> device_headroom_bytes;
   /// Asks whoever else uses the device in this process to give up memory that is only cached
   /// (torch: `empty_cache()`): called once, before blocks of tier gpu are moved to RAM for want of
@@ -165,7 +169,7 @@ class BlockLease {
 /// slots divide the blocks that stream.
 ///
 /// Where memory is short, open() leaves blocks of the RAM tier on disk, and of tier gpu in RAM, in
-/// the order of the pack's plan, and says so. They go to their tier when memory frees, at the begin
+/// the order of the plan, and says so. They go to their tier when memory frees, at the begin
 /// of a pass; all blocks of the disk tier may go to RAM, by promote(). What others need of that
 /// memory they get: then those blocks are read, or copied, every pass again.
 ///
@@ -180,7 +184,8 @@ class Streamer {
   /// @retval kMissing   `pack` is no pack.
   /// @retval kCorrupt   Manifest or shards are damaged.
   /// @retval kMismatch  A shard's header differs from its checksum, or a base extent (kFull).
-  /// @retval kUsage     An option is wrong: tiers, dtypes, how to read.
+  /// @retval kStale     The plan that is given is for another checkpoint.
+  /// @retval kUsage     An option is wrong: plan, tiers, dtypes, how to read.
   /// @retval kDevice    The I/O backend that was asked for is refused, or the GPU's driver refuses.
   /// @retval kDoesNotFit  A limit of memory would be passed.
   /// @retval kOutput    The run log can't be written.
@@ -238,7 +243,7 @@ class Streamer {
   /// @retval kUsage       There is no such block.
   Result<void> preload(std::size_t block_index);
   /// Lets blocks that are read every pass stay in RAM, as many as there is memory for: within the
-  /// limits of the options, of the pack's plan, and of what the system has left. Those that open()
+  /// limits of the options, of the plan, and of what the system has left. Those that open()
   /// moved to disk come first, the last moved before the others; of the rest, any number of them
   /// leaves what streams spread over the model.
   ///
@@ -246,9 +251,6 @@ class Streamer {
   /// anyway; from then on the block is not read any more, until its memory is needed elsewhere: by
   /// this streamer for what it must have, or by another one that opens or has less than its plan.
   /// Any thread may call it. Others wait while memory is taken and, for a GPU, pinned.
-  ///
-  /// The plan is the pack's own: its RAM budget is kept also where tiers of another plan were
-  /// given.
   ///
   /// @param size_bytes_max  Most memory that is taken now.
   /// @return Bytes taken; 0 where there was no memory, or nothing streams.
