@@ -204,11 +204,11 @@ void RunLines::add(const RunPass& pass) {
            lines_);
 }
 
-void RunLines::add(const RunDrop& drop) {
+void RunLines::add(const RunHome& home) {
   fmt::format_to(std::back_inserter(lines_),
-                 R"({{"type":"drop","at_s":{:.6f},"block":{}}})"
+                 R"({{"type":"{}","at_s":{:.6f},"block":{}}})"
                  "\n",
-                 seconds(drop.at), blocks_[drop.block].name);
+                 home.stays ? "stay" : "drop", seconds(home.at), blocks_[home.block].name);
 }
 
 void RunLines::add_lost(std::uint64_t record_count) {

@@ -44,7 +44,7 @@ class RunLines {
   void add(const RunSpan& span);
   void add(const RunPass& pass);
   void add(const RunMemory& memory) { add_memory(memory, {}); }
-  void add(const RunDrop& drop);
+  void add(const RunHome& home);
   /// Says that records are missing, which came faster than they could be written.
   void add_lost(std::uint64_t record_count);
 

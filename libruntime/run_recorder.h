@@ -45,12 +45,12 @@ class RunRecorder {
 
   void add(const RunSpan& span) { push(span); }
   void add(const RunMemory& memory) { push(memory); }
-  void add(const RunDrop& drop) { push(drop); }
+  void add(const RunHome& home) { push(home); }
   /// Ends a pass, and has what was added written.
   void end_pass(const RunPass& pass);
 
  private:
-  using Entry = std::variant<RunSpan, RunPass, RunMemory, RunDrop>;
+  using Entry = std::variant<RunSpan, RunPass, RunMemory, RunHome>;
 
   void push(const Entry& entry);
   void wake();

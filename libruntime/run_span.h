@@ -50,10 +50,11 @@ struct RunMemory {
   std::uint64_t device_bytes = 0;
 };
 
-/// A block of the RAM tier gave its memory back.
-struct RunDrop {
+/// A block that streamed stays in RAM from its next read on, or a block gave its memory back.
+struct RunHome {
   RunClock::time_point at = {};
   std::size_t block = 0;
+  bool stays = false;
 };
 
 }  // namespace trash_panda::runtime

@@ -88,9 +88,7 @@ std::uint64_t StreamCore::give_up_home(Block& block) {
   block.home = {};
   block.own_home = BookedBuffer();
   block.is_dropped = true;
-  if (recorder_) {
-    recorder_->add(RunDrop{.at = RunClock::now(), .block = index_of(block)});
-  }
+  record_home(block, /*stays=*/false);
   return size_bytes;
 }
 

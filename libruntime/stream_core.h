@@ -171,6 +171,7 @@ class StreamCore {
   void note_copied(const Block& block, CopyTimes* times);
   void record_copy(const Block& block, const CopyTimes& times);
   void record_use(const Block& block);
+  void record_home(const Block& block, bool stays);
   void record_pass(RunClock::time_point next_begin);
   void end_recording();
   [[nodiscard]] RunMemory memory_now() const;

@@ -195,6 +195,7 @@ void StreamCore::settle(Block& block) {
   }
   block.tier = Tier::kRam;
   block.home = block.own_home.span().first(block.extent->stored_bytes);
+  record_home(block, /*stays=*/true);
   if (PinLedger* const pins = device_->pins(); pins != nullptr) {
     // Refused, its copies are waited for.
     block.pin = pins->add(*device_, block.home);
@@ -218,6 +219,7 @@ std::uint64_t StreamCore::demote(Block& block) {
     block.read.reset();
     block.home = {};
     block.tier = Tier::kDisk;
+    record_home(block, /*stays=*/false);
   }
   const std::uint64_t size_bytes = block.own_home.size_bytes();
   block.is_promoted = false;

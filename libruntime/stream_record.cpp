@@ -144,6 +144,13 @@ void StreamCore::record_copy(const Block& block, const CopyTimes& times) {
   }
 }
 
+/// @param stays  Else it gave up its memory in RAM.
+void StreamCore::record_home(const Block& block, bool stays) {
+  if (recorder_) {
+    recorder_->add(RunHome{.at = RunClock::now(), .block = index_of(block), .stays = stays});
+  }
+}
+
 /// A block is given back.
 void StreamCore::record_use(const Block& block) {
   last_release_ = RunClock::now();

@@ -233,7 +233,7 @@ Result<void> report_pack(const RepackReport& report, Console& console) {
 }  // namespace
 
 Result<void> run_repack(const RepackOptions& options, Console& console) {
-  for (const Setting* name : {&options.output, &options.plan}) {
+  for (const Setting* name : {&options.output, &options.plan, &options.disk_dir}) {
     if (name->given() && name->text.empty()) {
       return std::unexpected(
           Error(ErrorCode::kUsage, fmt::format("{}: an empty name", name->source)));

@@ -255,11 +255,15 @@ function showPlaces(pass) {
     const of = (kind) => spansOf[index].filter((span) => span.kind === kind);
     const uses = of("compute"), reads = of("read"), copies = of("copy");
     const end = Infinity;
-    if (block.tier === "ram") {
-      for (const read of reads) {
-        const drop = run.drops.find((each) => each.index === index && each.at_s >= read.end);
-        show(index, read.end, drop ? drop.at_s : end, "read", `${block.name} waits in RAM`, 0.35);
-      }
+    const homes = run.homes.filter((home) => home.index === index);
+    // Of the disk tier while it streams; of the RAM tier, or promoted to it.
+    const isKept = (read) => {
+      const last = homes.filter((home) => home.at_s <= read.begin).at(-1);
+      return last ? last.stays || block.tier === "ram" : block.tier === "ram";
+    };
+    for (const read of reads.filter(isKept)) {
+      const drop = homes.find((home) => !home.stays && home.at_s >= read.end);
+      show(index, read.end, drop ? drop.at_s : end, "read", `${block.name} waits in RAM`, 0.35);
     }
     if (block.tier === "gpu") {
       const arrived = Math.min(...copies.map((copy) => copy.end));
@@ -268,7 +272,7 @@ function showPlaces(pass) {
     for (const use of uses) {
       const read = reads.find((each) => each.pass === use.pass);
       const copy = copies.find((each) => each.pass === use.pass);
-      if (block.tier === "disk" && read) {
+      if (block.tier === "disk" && read && !isKept(read)) {
         show(index, read.begin, copy ? copy.end : use.begin, "read",
              `${block.name} in a slot of host memory`, 0.35);
       }
@@ -420,7 +424,7 @@ function showAll() {
   showMemory();
 }
 
-for (const list of [run.spans, run.stalls, run.drops]) {
+for (const list of [run.spans, run.stalls, run.homes]) {
   for (const each of list) each.name = run.blocks[each.index].name;
 }
 const spansOf = run.blocks.map(() => []);

@@ -190,10 +190,19 @@ void read_pass(RecordReader& reader, RunHistory& history) {
   }
 }
 
+HistoryHome& read_home(RecordReader& reader, RunHistory& history) {
+  HistoryHome& home = history.homes.emplace_back();
+  reader.seconds("at_s", home.at_s);
+  reader.text("block", home.block);
+  return home;
+}
+
 void read_drop(RecordReader& reader, RunHistory& history) {
-  HistoryDrop& drop = history.drops.emplace_back();
-  reader.seconds("at_s", drop.at_s);
-  reader.text("block", drop.block);
+  read_home(reader, history);
+}
+
+void read_stay(RecordReader& reader, RunHistory& history) {
+  read_home(reader, history).stays = true;
 }
 
 void read_lost(RecordReader& reader, RunHistory& history) {
@@ -215,13 +224,14 @@ void read_blocks(RecordReader& reader, RunHistory& history) {
 }
 
 /// What reads the records of each type.
-constexpr std::array<std::pair<std::string_view, void (*)(RecordReader&, RunHistory&)>, 8> kTypes =
+constexpr std::array<std::pair<std::string_view, void (*)(RecordReader&, RunHistory&)>, 9> kTypes =
     {{{"run", read_run},
       {"plan", read_plan},
       {"blocks", read_blocks},
       {"memory", read_memory},
       {"span", read_span},
       {"drop", read_drop},
+      {"stay", read_stay},
       {"pass", read_pass},
       {"lost", read_lost}}};
 

@@ -50,9 +50,11 @@ struct HistoryMemory {
   std::uint64_t process_bytes = 0;
 };
 
-struct HistoryDrop {
+/// A block that streamed stays in RAM from its next read on, or a block gave its memory back.
+struct HistoryHome {
   double at_s = 0;
   std::string block;
+  bool stays = false;
 };
 
 /// A block in the pass that the plan predicts, in seconds from the start of the pass.
@@ -86,7 +88,7 @@ struct RunHistory {
   std::vector<HistoryBlock> blocks;
   std::vector<HistoryMemory> memory;
   std::vector<HistorySpan> spans;
-  std::vector<HistoryDrop> drops;
+  std::vector<HistoryHome> homes;
   std::vector<HistoryPass> passes;
   std::uint64_t lost_count = 0;  ///< Records that could not be written.
 

@@ -167,16 +167,16 @@ void add_spans(const RunHistory& history, const HistoryTimes& times,
                         {"cause", stall.cause}});
     }
   }
-  Json drops = Json::array();
-  for (const HistoryDrop& drop : history.drops) {
-    const auto index = index_of.find(drop.block);
+  Json homes = Json::array();
+  for (const HistoryHome& home : history.homes) {
+    const auto index = index_of.find(home.block);
     if (index != index_of.end()) {
-      drops.push_back({{"index", index->second}, {"at_s", drop.at_s}});
+      homes.push_back({{"index", index->second}, {"at_s", home.at_s}, {"stays", home.stays}});
     }
   }
   page["spans"] = std::move(spans);
   page["stalls"] = std::move(stalls);
-  page["drops"] = std::move(drops);
+  page["homes"] = std::move(homes);
 }
 
 Json page_json(const RunHistory& history, std::string_view file) {

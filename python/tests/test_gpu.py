@@ -176,6 +176,8 @@ def test_memory_is_given_back_and_taken_again(
             assert offloaded.stats()["device_memory_bytes"] == 0
             with pytest.raises(trash_panda.ReleasedError, match="restore_gpu"):
                 model(tokens())
+            with pytest.raises(trash_panda.ReleasedError, match="restore_gpu"):
+                model.layers[0](torch.zeros(1, 1, WIDTH))
             offloaded.restore_gpu()
             offloaded.restore_gpu()
             assert_bit_equal(model(tokens()), expected)

@@ -37,6 +37,7 @@ std::string newer_records() {
          R"("compute_s":[0.25,0.5],"stall_s":0.25,"stalled_by":"disk"}]}
 {"type":"memory","at_s":2.0,"booked_bytes":3,"base_bytes":1,"slot_bytes":2,"process_bytes":9}
 {"type":"span","kind":"wait","cause":"copy","pass":2,"block":"a","begin_s":1.75,"end_s":1.875}
+{"type":"stay","at_s":1.5,"block":"b"}
 {"type":"drop","at_s":2.0,"block":"a"}
 {"type":"lost","record_count":7}
 )";
@@ -69,8 +70,11 @@ TEST(ParseRunHistory, ReadsAllThatItKnows) {
   EXPECT_EQ(history.spans[0].size_bytes, 2'000'000U);
   EXPECT_EQ(history.spans[6].cause, "copy");
   EXPECT_EQ(history.passes.size(), 2U);
-  ASSERT_EQ(history.drops.size(), 1U);
-  EXPECT_EQ(history.drops[0].block, "a");
+  ASSERT_EQ(history.homes.size(), 2U);
+  EXPECT_EQ(history.homes[0].block, "b");
+  EXPECT_TRUE(history.homes[0].stays);
+  EXPECT_EQ(history.homes[1].block, "a");
+  EXPECT_FALSE(history.homes[1].stays);
   EXPECT_EQ(history.lost_count, 7U);
   ASSERT_TRUE(history.plan);
   EXPECT_EQ(history.plan->limiting, "disk");

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -147,6 +148,30 @@ TEST_F(RunLogTest, BlockThatGivesItsMemoryBackIsWritten) {
     EXPECT_EQ(streamer.drop(1), 0U);
   }
   const std::vector<json> drops = of_type(records_of(options.run_log), "drop");
+  ASSERT_EQ(drops.size(), 1U);
+  EXPECT_EQ(drops[0].at("block"), "layers.1");
+}
+
+TEST_F(RunLogTest, BlocksThatArePromotedAndDemotedAreWritten) {
+  const StreamPack pack({.tiers = {Tier::kDisk, Tier::kDisk, Tier::kDisk}});
+  StreamOptions options = stream_options();
+  options.run_log = folder_ / "run.jsonl";
+  options.lookahead_bytes = 1;
+  {
+    Streamer streamer = must(Streamer::open(pack.path(), options));
+    run_passes(streamer, 1);
+    EXPECT_GT(streamer.promote(), 0U);
+    run_passes(streamer, 3);
+    EXPECT_GT(streamer.drop(1), 0U);
+    run_passes(streamer, 1);
+  }
+  const std::vector<json> records = records_of(options.run_log);
+  std::set<std::string> staying;
+  for (const json& stay : of_type(records, "stay")) {
+    staying.insert(stay.at("block"));
+  }
+  EXPECT_THAT(staying, ::testing::ElementsAre("layers.0", "layers.1", "layers.2"));
+  const std::vector<json> drops = of_type(records, "drop");
   ASSERT_EQ(drops.size(), 1U);
   EXPECT_EQ(drops[0].at("block"), "layers.1");
 }

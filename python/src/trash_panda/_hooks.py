@@ -221,11 +221,20 @@ class BlockStream:
             self._kept_passes += 1
         block.depth += 1
 
-    def _acquire(self, block: StreamedBlock) -> None:
-        if self._streamer is None:
+    def refuse_released(self) -> None:
+        """Raises ReleasedError where there is nothing to compute with."""
+        if self.closed:
             raise ReleasedError(
                 "the weights of this model were released by close(); load it again to run it"
             )
+        if self.is_gpu_released:
+            raise ReleasedError(
+                "this model gave its memory of the GPU back; call restore_gpu() to run it"
+            )
+
+    def _acquire(self, block: StreamedBlock) -> None:
+        self.refuse_released()
+        assert self._streamer is not None
         stream = 0 if self.gpu is None else current_stream(self.gpu)
         lease = self._streamer.acquire(block.index, stream)
         if self.not_read_yet:
@@ -296,16 +305,11 @@ class _ModelHooks(NotCopyable):
     def before(self, module: nn.Module, args: Any) -> None:
         stream = self.stream
         stream.guard.enter(outermost=True)
-        if stream.closed:
+        try:
+            stream.refuse_released()
+        except ReleasedError:
             stream.guard.leave()
-            raise ReleasedError(
-                "the weights of this model were released by close(); load it again to run it"
-            )
-        if stream.is_gpu_released:
-            stream.guard.leave()
-            raise ReleasedError(
-                "this model gave its memory of the GPU back; call restore_gpu() to run it"
-            )
+            raise
         stream.begin_forward()
 
     @outside_of_graphs
