@@ -197,12 +197,108 @@ struct Avx512Lanes {
 #define TP_LANES_STRUCT Avx512Lanes
 #include "expand/vector_runs.inl"
 
+/// From here on it pays to work out first what every code becomes.
+constexpr std::uint64_t kLookUpElementsMin = 1024;
+
+/// RunKernels::make_table
+template <class Source>
+TP_LANES void make_table(float scale, MagnitudeTable& table) {
+  std::array<std::byte, MagnitudeTable::kCodes> codes;
+  for (std::size_t code = 0; code < codes.size(); ++code) {
+    codes[code] = static_cast<std::byte>(code);
+  }
+  run_elements<Source, Lanes::Bf16Target, Scaling::kOne>({.from = codes.data(),
+                                                          .to = table.results.data(),
+                                                          .count = codes.size(),
+                                                          .passes_caches = false},
+                                                         &scale);
+}
+
+/// Whole steps.
+template <bool kPassesCaches>
+TP_LANES_INLINE void look_up(const std::byte* from, std::byte* to, std::uint64_t count,
+                             const MagnitudeTable& table) {
+  const auto* const quarters = reinterpret_cast<const __m512i*>(table.results.data());
+  const __m512i first = _mm512_load_si512(quarters);
+  const __m512i second = _mm512_load_si512(quarters + 1);
+  const __m512i third = _mm512_load_si512(quarters + 2);
+  const __m512i fourth = _mm512_load_si512(quarters + 3);
+  for (std::uint64_t at = 0; at < count; at += kLookUpStep) {
+    const __m512i codes = _mm512_cvtepu8_epi16(Lanes::load_halves(from + at));
+    // By the lower six bits of the code; the seventh chooses between the two.
+    const __m512i lower = _mm512_permutex2var_epi16(first, codes, second);
+    const __m512i upper = _mm512_permutex2var_epi16(third, codes, fourth);
+    const __mmask32 is_upper = _mm512_test_epi16_mask(codes, _mm512_set1_epi16(0x40));
+    const __m512i signs = _mm512_and_si512(_mm512_slli_epi16(codes, 8),
+                                           _mm512_set1_epi16(static_cast<short>(0x8000)));
+    const __m512i result = _mm512_or_si512(_mm512_mask_blend_epi16(is_upper, lower, upper), signs);
+    auto* const result_to = reinterpret_cast<__m512i*>(to + at * sizeof(std::uint16_t));
+    if constexpr (kPassesCaches) {
+      _mm512_stream_si512(result_to, result);
+    } else {
+      _mm512_storeu_si512(result_to, result);
+    }
+  }
+}
+
+/// RunKernels::look_up_tiles
+TP_LANES void look_up_tiles(const ElementRun& run, const MagnitudeTable* tables,
+                            std::uint64_t tile_columns) {
+  const bool is_aligned =
+      reinterpret_cast<std::uintptr_t>(run.to) % (kLookUpStep * sizeof(std::uint16_t)) == 0;
+  const bool passes_caches = run.passes_caches && is_aligned;
+  for (std::uint64_t at = 0; at < run.count; at += tile_columns) {
+    const std::uint64_t count = std::min(tile_columns, run.count - at);
+    std::byte* const to = run.to + at * sizeof(std::uint16_t);
+    if (passes_caches) {
+      look_up<true>(run.from + at, to, count, *tables);
+    } else {
+      look_up<false>(run.from + at, to, count, *tables);
+    }
+    ++tables;
+  }
+}
+
+/// RunKernels::scale, with a table where the run is long enough for one.
+template <class Source>
+TP_LANES void scale_or_look_up(const ElementRun& run, float scale) {
+  std::uint64_t done = 0;
+  if (run.count >= kLookUpElementsMin && !std::signbit(scale)) {
+    MagnitudeTable table;
+    make_table<Source>(scale, table);
+    done = run.count / kLookUpStep * kLookUpStep;
+    look_up_tiles(
+        {.from = run.from, .to = run.to, .count = done, .passes_caches = run.passes_caches}, &table,
+        done);
+  }
+  scale_to_bf16<Source>({.from = run.from + done,
+                         .to = run.to + done * sizeof(std::uint16_t),
+                         .count = run.count - done,
+                         .passes_caches = run.passes_caches},
+                        scale);
+}
+
+template <class Source>
+void add_tables(RunKernels& kernels) {
+  kernels.scale = scale_or_look_up<Source>;
+  kernels.make_table = make_table<Source>;
+  kernels.look_up_tiles = look_up_tiles;
+}
+
 }  // namespace
 
 }  // namespace avx512
 
 std::optional<RunKernels> avx512_run_kernels(format::Dtype from, format::Dtype to) {
-  return avx512::find_kernels(from, to);
+  std::optional<RunKernels> kernels = avx512::find_kernels(from, to);
+  if (kernels && to == format::Dtype::kBf16) {
+    if (from == format::Dtype::kF8E4M3) {
+      avx512::add_tables<avx512::Lanes::E4M3Source>(*kernels);
+    } else if (from == format::Dtype::kF8E5M2) {
+      avx512::add_tables<avx512::Lanes::E5M2Source>(*kernels);
+    }
+  }
+  return kernels;
 }
 
 }  // namespace trash_panda::runtime

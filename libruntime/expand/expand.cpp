@@ -1,7 +1,9 @@
 #include "trash_panda/runtime/expand.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #ifdef __x86_64__
@@ -20,6 +22,9 @@ using format::Dtype;
 /// From this size on a result goes past the caches: they would have little of it left when the
 /// weight is used, and lines that are overwritten as a whole need not be read first.
 constexpr std::uint64_t kPassCachesBytesMin = 128 * 1024;
+
+/// From so many rows with the same scales on it pays to work out what every code becomes.
+constexpr std::uint64_t kTableRowsMin = 16;
 
 /// Walks over a weight and its scales in the order of memory.
 class Expander {
@@ -74,30 +79,64 @@ class Expander {
     }
   }
 
-  void run_columns(const ScaleGrid& grid) const {
-    std::vector<float> scales(grid.columns);
+  /// Row by row, so that both sides are walked through once, front to back.
+  ///
+  /// @param take_scales  Is given the scales of a row of tiles before their first row.
+  /// @param run_row      Is given the first element of each row.
+  template <class TakeScales, class RunRow>
+  void for_each_row(const ScaleGrid& grid, TakeScales&& take_scales, RunRow&& run_row) const {
+    std::vector<float> scales(grid.grid_columns());
     for (std::uint64_t row = 0; row < grid.matrix_count * grid.rows; ++row) {
       const std::uint64_t first = row * grid.columns;
-      const std::uint64_t scale_at = cuda::scale_index(grid, first);
       if (row % grid.rows % grid.tile_rows == 0) {
-        for (std::uint64_t at = 0; at < grid.columns; ++at) {
-          scales[at] = scale_[scale_at + at];
+        const std::uint64_t scale_at = cuda::scale_index(grid, first);
+        for (std::size_t tile = 0; tile < scales.size(); ++tile) {
+          scales[tile] = scale_[scale_at + tile];
         }
+        take_scales(std::as_const(scales));
       }
-      kernels_.scale_each(elements(first, grid.columns), scales.data());
+      run_row(first, std::as_const(scales));
     }
   }
 
-  /// Row by row, so that both sides are walked through once, front to back.
+  void run_columns(const ScaleGrid& grid) const {
+    for_each_row(
+        grid, [](const std::vector<float>&) {},
+        [&](std::uint64_t first, const std::vector<float>& scales) {
+          kernels_.scale_each(elements(first, grid.columns), scales.data());
+        });
+  }
+
   void run_tiles(const ScaleGrid& grid) const {
-    for (std::uint64_t row = 0; row < grid.matrix_count * grid.rows; ++row) {
-      const std::uint64_t first = row * grid.columns;
-      std::uint64_t scale_at = cuda::scale_index(grid, first);
-      for (std::uint64_t column = 0; column < grid.columns; column += grid.tile_columns) {
-        const std::uint64_t count = std::min(grid.tile_columns, grid.columns - column);
-        kernels_.scale(elements(first + column, count), scale_[scale_at]);
-        ++scale_at;
+    const bool may_look_up = kernels_.make_table != nullptr && grid.tile_rows >= kTableRowsMin &&
+                             grid.columns % kLookUpStep == 0 &&
+                             grid.tile_columns % kLookUpStep == 0;
+    std::vector<MagnitudeTable> tables(may_look_up ? grid.grid_columns() : 0);
+    bool looks_up = false;
+    const auto take_scales = [&](const std::vector<float>& scales) {
+      looks_up = may_look_up &&
+                 std::ranges::none_of(scales, [](float scale) { return std::signbit(scale); });
+      for (std::size_t tile = 0; looks_up && tile < tables.size(); ++tile) {
+        kernels_.make_table(scales[tile], tables[tile]);
       }
+    };
+    for_each_row(grid, take_scales, [&](std::uint64_t first, const std::vector<float>& scales) {
+      const ElementRun row = elements(first, grid.columns);
+      if (looks_up) {
+        kernels_.look_up_tiles(row, tables.data(), grid.tile_columns);
+      } else if (kernels_.scale_tiles == nullptr ||
+                 !kernels_.scale_tiles(row, scales.data(), grid.tile_columns)) {
+        scale_tiles_singly(grid, first, scales);
+      }
+    });
+  }
+
+  void scale_tiles_singly(const ScaleGrid& grid, std::uint64_t first,
+                          const std::vector<float>& scales) const {
+    for (std::size_t tile = 0; tile < scales.size(); ++tile) {
+      const std::uint64_t column = tile * grid.tile_columns;
+      const std::uint64_t count = std::min(grid.tile_columns, grid.columns - column);
+      kernels_.scale(elements(first + column, count), scales[tile]);
     }
   }
 

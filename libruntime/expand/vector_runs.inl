@@ -117,6 +117,40 @@ TP_LANES void scale_to_bf16(const ElementRun& run, float scale) {
       &scale);
 }
 
+/// @return Whether all codes are numbers.
+template <class Source, bool kPassesCaches>
+TP_LANES_INLINE bool scale_plain_tiles(const ElementRun& run, const float* scales,
+                                       std::uint64_t tile_columns) {
+  Lanes::CodePairs largest = Lanes::no_codes();
+  std::uint64_t at = 0;
+  for (std::size_t tile = 0; at < run.count; ++tile) {
+    const Lanes::Floats factor = Lanes::splat(scales[tile] * Source::kHalfFactor);
+    const std::uint64_t end = std::min(at + tile_columns, run.count);
+    for (; at < end; at += 2 * Lanes::kCount) {
+      Lanes::scale_pairs<Source, kPassesCaches>(
+          run.from + at, run.to + at * Lanes::Bf16Target::kBytes, factor, largest);
+    }
+  }
+  return !Lanes::has_special(largest, Source::kFirstSpecial);
+}
+
+/// RunKernels::scale_tiles, of tiles that are made of whole steps.
+template <class Source>
+TP_LANES bool scale_tiles_to_bf16(const ElementRun& run, const float* scales,
+                                  std::uint64_t tile_columns) {
+  constexpr std::uint64_t kStep = 2 * Lanes::kCount;
+  const std::uint64_t tile_count = (run.count + tile_columns - 1) / tile_columns;
+  if (run.count % kStep != 0 || tile_columns % kStep != 0 ||
+      !std::all_of(scales, scales + tile_count, is_plain_scale)) {
+    return false;
+  }
+  const bool is_aligned =
+      reinterpret_cast<std::uintptr_t>(run.to) % (kStep * sizeof(std::uint16_t)) == 0;
+  return run.passes_caches && is_aligned
+             ? scale_plain_tiles<Source, true>(run, scales, tile_columns)
+             : scale_plain_tiles<Source, false>(run, scales, tile_columns);
+}
+
 template <class Source, class Target>
 RunKernels kernels_of() {
   return {
@@ -147,6 +181,7 @@ std::optional<RunKernels> kernels_from_codes(format::Dtype to) {
   std::optional<RunKernels> kernels = kernels_from<Source>(to);
   if (kernels && to == format::Dtype::kBf16) {
     kernels->scale = scale_to_bf16<Source>;
+    kernels->scale_tiles = scale_tiles_to_bf16<Source>;
   }
   return kernels;
 }

@@ -169,6 +169,62 @@ TEST_P(ExpandImplementations, LongResultsAtEveryAddress) {
   }
 }
 
+TEST_P(ExpandImplementations, LongRunsOfEveryCodeTimesEveryKindOfScale) {
+  for (const Dtype from : {Dtype::kF8E4M3, Dtype::kF8E5M2}) {
+    const Bytes codes = all_codes(from);
+    const Bytes numbers = numbers_only(from, codes);
+    for (const float scale : special_scales()) {
+      const Bytes& once = std::isnan(scale) ? numbers : codes;
+      Bytes often;
+      for (int time = 0; time < 8; ++time) {
+        often.insert(often.end(), once.begin(), once.end());
+      }
+      often.resize(often.size() - 3);  // Not of whole vectors.
+      const Shape shape = {often.size()};
+      expect_portable_bits(
+          {.dtype = from, .shape = &shape, .payload = often, .scale = std::span(&scale, 1)},
+          Dtype::kBf16);
+    }
+  }
+}
+
+/// Tiles whose widths are of whole vectors, with codes and scales of every kind.
+TEST_P(ExpandImplementations, WideTilesOfEveryCodeTimesEveryKindOfScale) {
+  std::vector<float> kinds = special_scales();
+  std::erase_if(kinds, [](float scale) { return std::isnan(scale); });
+  const Shape shape = {2, 40, 192};
+  std::mt19937 random(13);
+  Bytes codes(std::size_t{2} * 40 * 192);
+  for (const bool is_number : {true, false}) {
+    // Without the last bit of the exponent none is NaN or infinite.
+    const unsigned mask = is_number ? 0xbbU : 0xffU;
+    std::ranges::generate(codes, [&] { return static_cast<std::byte>(random() & mask); });
+    for (const auto& [rows, columns] : {std::pair(32U, 64U), {40U, 128U}, {4U, 32U}, {1U, 64U}}) {
+      const std::size_t count =
+          std::size_t{2} * ((40 + rows - 1) / rows) * ((192 + columns - 1) / columns);
+      for (const bool is_special : {true, false}) {
+        std::vector<float> scales(count);
+        std::ranges::generate(scales, [&] {
+          return is_special ? kinds[random() % kinds.size()]
+                            : 0x1p-9F * static_cast<float>(1 + random() % 9999);
+        });
+        for (const Dtype from : {Dtype::kF8E4M3, Dtype::kF8E5M2}) {
+          for (const std::size_t shift : {0U, 2U}) {
+            expect_portable_bits({.dtype = from,
+                                  .shape = &shape,
+                                  .payload = codes,
+                                  .scale = scales,
+                                  .granularity = Granularity::kBlock,
+                                  .block_rows = rows,
+                                  .block_columns = columns},
+                                 Dtype::kBf16, shift);
+          }
+        }
+      }
+    }
+  }
+}
+
 struct ScaledCase {
   Granularity granularity;
   std::size_t scale_count;
