@@ -167,7 +167,7 @@ Result<std::optional<std::string>> take_text(GgufStream& stream, ValueType type)
     case ValueType::kArray:
       break;
   }
-  TP_RETURN_IF_ERROR(skip_value(stream, type, 0));
+  TP_RETURN_IF_ERROR(skip_array(stream, 1));
   return std::nullopt;
 }
 

@@ -202,7 +202,7 @@ constexpr std::uint64_t kLookUpElementsMin = 1024;
 
 /// RunKernels::make_table
 template <class Source>
-TP_LANES void make_table(float scale, MagnitudeTable& table) {
+TP_LANES void make_magnitudes(float scale, MagnitudeTable& table) {
   std::array<std::byte, MagnitudeTable::kCodes> codes;
   for (std::size_t code = 0; code < codes.size(); ++code) {
     codes[code] = static_cast<std::byte>(code);
@@ -265,7 +265,7 @@ TP_LANES void scale_or_look_up(const ElementRun& run, float scale) {
   std::uint64_t done = 0;
   if (run.count >= kLookUpElementsMin && !std::signbit(scale)) {
     MagnitudeTable table;
-    make_table<Source>(scale, table);
+    make_magnitudes<Source>(scale, table);
     done = run.count / kLookUpStep * kLookUpStep;
     look_up_tiles(
         {.from = run.from, .to = run.to, .count = done, .passes_caches = run.passes_caches}, &table,
@@ -281,7 +281,7 @@ TP_LANES void scale_or_look_up(const ElementRun& run, float scale) {
 template <class Source>
 void add_tables(RunKernels& kernels) {
   kernels.scale = scale_or_look_up<Source>;
-  kernels.make_table = make_table<Source>;
+  kernels.make_table = make_magnitudes<Source>;
   kernels.look_up_tiles = look_up_tiles;
 }
 
