@@ -15,7 +15,6 @@ from safetensors.numpy import save_file
 
 import trash_panda
 from conftest import PackFactory, find_cli
-from models import Tower, build, on_meta, tokens
 
 ROOT = Path(__file__).parents[2]
 MACHINE = ROOT / "schemas" / "examples" / "hardware" / "rtx3060-16gb-sata.json"
@@ -155,9 +154,12 @@ def test_report_keeps_to_its_schema(tmp_path: Path) -> None:
     validator("report").validate(document)
 
 
+@pytest.mark.torch
 def test_a_real_run_keeps_to_the_schemas(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, packs: PackFactory
 ) -> None:
+    from models import Tower, build, on_meta, tokens
+
     pack = packs.pack(packs.checkpoint(build(lambda: Tower(2)).state_dict()), tiers=["ram", "disk"])
     log = tmp_path / "run.jsonl"
     monkeypatch.setattr("trash_panda._assemble._run_numbers", itertools.count(1))

@@ -13,7 +13,7 @@ from ._errors import CheckpointError, PlanError
 from ._explanation import explanation
 from ._names import listed
 from ._tiers import BlockPlan, Tier
-from ._units import format_bytes, parse_dtype
+from ._units import format_bytes, known_dtype, parse_dtype
 
 if TYPE_CHECKING:
     import torch
@@ -64,8 +64,11 @@ class Plan:
         storage_dtype: str | torch.dtype | None = "auto",
     ) -> Plan:
         """A plan by hand, of prefixes ("blocks.0" or "blocks.0."), in order of execution."""
-        parse_dtype(compute_dtype)
-        parse_dtype(storage_dtype)
+        for dtype in (compute_dtype, storage_dtype):
+            if isinstance(dtype, str):
+                known_dtype(dtype)
+            elif dtype is not None:
+                parse_dtype(dtype)
         tiers = ((Tier.GPU, resident), (Tier.RAM, streamed), (Tier.DISK, disk))
         blocks = [BlockPlan(_dotted(p), tier) for tier, prefixes in tiers for p in listed(prefixes)]
         seen: set[str] = set()

@@ -56,14 +56,20 @@ def parse_dtype(value: str | torch.dtype | None) -> torch.dtype | None:
 
     if value is None or isinstance(value, torch.dtype):
         return value
+    name = known_dtype(value)
+    found: torch.dtype | None = None if name is None else getattr(torch, name)
+    return found
+
+
+def known_dtype(value: str) -> str | None:
+    """What torch calls the dtype that parse_dtype() gives, without asking torch."""
     name = str(value).strip().lower()
     if name in _AS_STORED:
         return None
     if name not in _DTYPES:
         known = ", ".join(sorted(_DTYPES))
         raise ValueError(f"{value!r} is no dtype that is known here ({known}, auto)")
-    found: torch.dtype = getattr(torch, _DTYPES[name])
-    return found
+    return _DTYPES[name]
 
 
 def module_nbytes(module: nn.Module) -> int:
