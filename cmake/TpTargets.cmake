@@ -27,8 +27,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   target_compile_options(tp_options INTERFACE -Wno-restrict)
 endif()
 if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # It warns of types of unnamed namespaces in headers, which joined sources look like.
-  target_compile_options(tp_options INTERFACE -Wno-subobject-linkage)
+  # It warns of types of unnamed namespaces in headers, which joined sources look like, and of names
+  # that are another source's own. Single ones are held to both: preset dev.
+  target_compile_options(tp_options INTERFACE -Wno-subobject-linkage -Wno-shadow)
 endif()
 if(TP_WARNINGS_AS_ERRORS)
   target_compile_options(tp_options INTERFACE -Werror)
