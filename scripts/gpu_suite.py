@@ -4,7 +4,8 @@
 then copy OUT there and run `OUT/run.sh`. It holds the command line, the tests of the device with
 the fake driver, and their libraries but for the C library, whose version is checked: it says which
 one is needed. With a wheel of the package for the Python there (`python3.12 -m pip wheel --no-deps
--w build/wheel .` makes one for 3.12 and later), also the package and its tests on torch's GPU.
+-w build/wheel .` makes one for 3.12 and later), also the package, its tests on torch's GPU,
+and the benchmark of passes.
 """
 
 import argparse
@@ -42,6 +43,11 @@ if [ -d "$here/python" ]; then
 else
   echo "nothing was tested from Python: the folder was made without --wheel"
 fi
+if [ -d "$here/python" ] && python3 -c 'import torch' 2>/dev/null; then
+  python3 "$here/bench/gpu_pass.py" --dir "$here" --json "$here/results/gpu_pass.json" || status=1
+else
+  echo "passes were not measured: that takes the package (--wheel) and torch"
+fi
 echo "measuring; the link is in results/hardware.json"
 "$here/bin/trash-panda" hwreport --json > "$here/results/hardware.json" || status=1
 "$here/bin/trash-panda" hwreport || status=1
@@ -66,8 +72,11 @@ def add_package(out: pathlib.Path, wheel: pathlib.Path) -> pathlib.Path:
     tests = ROOT / "python" / "tests"
     for name in TESTS:
         shutil.copyfile(tests / name, out / "tests" / name)
+    (out / "bench").mkdir()
+    shutil.copyfile(ROOT / "bench" / "gpu_pass.py", out / "bench" / "gpu_pass.py")
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-compile"]
-    subprocess.run([*command, "--target", str(out / "site"), "pytest"], check=True)
+    packages = ["pytest", "safetensors"]
+    subprocess.run([*command, "--target", str(out / "site"), *packages], check=True)
     return next((out / "python" / "trash_panda").glob("_native*.so"))
 
 

@@ -314,9 +314,10 @@ std::unique_ptr<SharedStreamer> open_streamer(
   return std::make_unique<SharedStreamer>(unwrap(std::move(streamer)), device, std::move(log));
 }
 
-Gpu open_gpu(int ordinal, const std::string& library) {
+Gpu open_gpu(int ordinal, const std::string& library, bool is_synchronous) {
   const auto log = std::make_shared<LogQueue>();
-  CudaDeviceOptions options = {.ordinal = ordinal, .log = log->logger()};
+  CudaDeviceOptions options = {
+      .ordinal = ordinal, .is_synchronous = is_synchronous, .log = log->logger()};
   if (!library.empty()) {
     options.library = library;
   }
@@ -359,7 +360,8 @@ void bind_streamer(nb::module_& module) {
       .def_prop_ro("now_bytes", &MemoryGroup::now_bytes)
       .def_prop_ro("max_bytes", &MemoryGroup::max_bytes);
   nb::class_<Gpu>(module, "Gpu", "A GPU, for all models that compute on it.")
-      .def_static("open", &open_gpu, nb::arg("ordinal"), nb::arg("library") = "")
+      .def_static("open", &open_gpu, nb::arg("ordinal"), nb::arg("library") = "",
+                  nb::arg("is_synchronous") = false)
       .def_prop_ro("ordinal", [](const Gpu& self) { return self.ordinal; });
   nb::class_<SharedStreamer>(module, "Streamer", nb::is_weak_referenceable(),
                              "Streams a pack's blocks through fixed memory.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch.utils import dlpack
 
 from trash_panda import _assemble, _gpu, _native, _streamed
+from trash_panda._environment import flag_from_environment
 
 # kDLCPU and kDLCUDA. @see dlpack.h
 _CPU_OF_DLPACK, _CUDA_OF_DLPACK = 1, 2
@@ -31,8 +33,12 @@ def library() -> Path | None:
     if moved:
         return Path(moved)
     build = Path(__file__).parents[2] / "build"
-    found = sorted(build.glob("*/tests/fake_cuda/libcuda.so.1"), key=lambda f: f.stat().st_mtime)
-    return found[-1] if found else None
+    # Not a sanitizer's, which this program could not load.
+    trees = [build / name for name in ("release", "dev")]
+    found = [tree / "tests/fake_cuda/libcuda.so.1" for tree in trees]
+    return max(
+        (file for file in found if file.exists()), key=lambda f: f.stat().st_mtime, default=None
+    )
 
 
 class _DlTensor(ctypes.Structure):
@@ -100,13 +106,14 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     if path is None:
         pytest.skip("the fake driver is not built: ./bootstrap build")
     gpu = FakeGpu(path)
-    opened = _native.Gpu.open(0, str(path))
+    opened = functools.cache(functools.partial(_native.Gpu.open, 0, str(path)))
 
     def clear_cache() -> None:
         gpu.cache_clearings += 1
 
     def choose_place(device: object) -> _gpu.Place:
-        return _gpu.Place(torch.device("cpu"), opened)
+        is_synchronous = flag_from_environment("SYNCHRONOUS")
+        return _gpu.Place(torch.device("cpu"), opened(is_synchronous=is_synchronous))
 
     def current_stream(device: int) -> Any:
         gpu.streams_asked.append(device)

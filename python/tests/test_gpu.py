@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import math
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import exponent_code
@@ -380,6 +383,64 @@ def test_stages_follow_one_another(gpu: FakeGpu, checkpoint: Path, expected: Ten
     assert gpu.used_bytes() == before
 
 
+def gpu_pass() -> Any:
+    """The benchmark, which is no module of a package."""
+    file = Path(__file__).parents[2] / "bench" / "gpu_pass.py"
+    spec = importlib.util.spec_from_file_location("gpu_pass", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_benchmark_streams_what_it_says(
+    gpu: FakeGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = gpu_pass()
+    packs = bench.Packs(tmp_path, 128, 4)
+    plain = bench.Decoder(128, 4).to(torch.bfloat16)
+    plain.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    hidden = torch.ones(3, 128, dtype=torch.bfloat16)
+    with torch.inference_mode():
+        expected = plain(hidden)
+    described = []
+    load = bench.Packs.load
+
+    def load_on_fake(*arguments: Any) -> trash_panda.Offloaded:
+        offloaded: trash_panda.Offloaded = load(*arguments)
+        gpu.compute_on(offloaded.model)
+        described.append(offloaded.stats()["device_description"])
+        assert [block.tier for block in offloaded.plan.blocks].count(trash_panda.Tier.GPU) == 1
+        return offloaded
+
+    monkeypatch.setattr(bench.Packs, "load", load_on_fake)
+    for pack in (packs.raw, packs.coded):
+        for is_synchronous in (False, True):
+            seconds, result = bench.streamed_passes(
+                packs, pack, hidden, gpu.synchronize, resident_count=1, count=2,
+                is_synchronous=is_synchronous, device="cpu",
+            )  # fmt: skip
+            assert len(seconds) == 2
+            assert_bit_equal(result, expected)
+            assert ("asynchronous" in described[-1]) != is_synchronous
+    line = bench.summary(
+        0.25, 3 * packs.block_bytes, packs.block_bytes,
+        {"compute_s": 1.0, "async_s": 6.0, "sync_s": 9.0, "coded_s": 4.5},
+    )  # fmt: skip
+    assert (line["link_s"], line["bound_s"], line["async_to_bound"]) == (3, 3, 2)
+    assert (line["sync_to_async"], line["coded_to_async"]) == (1.5, 0.75)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_the_benchmark_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["gpu_pass.py", "--dir", str(tmp_path)])
+    assert gpu_pass().main() == 0
+    assert "finds no NVIDIA GPU" in capsys.readouterr().out
+
+
 def test_other_devices_are_refused_by_name() -> None:
     with pytest.raises(trash_panda.UnsupportedFormatError, match="mps"):
         _gpu.choose_place("mps")
@@ -392,7 +453,7 @@ def test_other_devices_are_refused_by_name() -> None:
 def test_a_gpu_that_can_t_be_opened_is_said(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(ordinal: int) -> None:
+    def refuse(ordinal: int, is_synchronous: bool) -> None:
         raise trash_panda.TrashPandaError(f"GPU {ordinal} is busy")
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 
 from . import _native
+from ._environment import flag_from_environment
 from ._errors import TrashPandaError, UnsupportedFormatError
 
 _log = logging.getLogger("trash_panda")
@@ -54,14 +55,15 @@ def _default_place() -> Place:
 
 
 def _place_on_gpu(ordinal: int) -> Place:
-    return Place(torch.device("cuda", ordinal), _open_gpu(ordinal))
+    is_synchronous = flag_from_environment("SYNCHRONOUS")
+    return Place(torch.device("cuda", ordinal), _open_gpu(ordinal, is_synchronous))
 
 
 @functools.cache
-def _open_gpu(ordinal: int) -> _native.Gpu:
+def _open_gpu(ordinal: int, is_synchronous: bool) -> _native.Gpu:
     """The GPU for the engine, opened once, in the context that torch uses."""
     torch.cuda.init()  # type: ignore[no-untyped-call]
-    return _native.Gpu.open(ordinal)
+    return _native.Gpu.open(ordinal, is_synchronous=is_synchronous)
 
 
 def current_stream(gpu: _native.Gpu) -> int:

@@ -131,11 +131,12 @@ class Gpu:
     """A GPU, for all models that compute on it."""
 
     @staticmethod
-    def open(ordinal: int, library: str = "") -> Gpu:
+    def open(ordinal: int, library: str = "", is_synchronous: bool = False) -> Gpu:
         """In the context that torch uses.
 
         :param ordinal: as torch counts.
         :param library: the driver's; default: libcuda.so.1.
+        :param is_synchronous: every copy is waited for.
         """
 
     @property
