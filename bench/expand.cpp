@@ -19,14 +19,12 @@
 #include <string_view>
 #include <vector>
 
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
 #include <fmt/format.h>
 
 #include "trash_panda/base/error.h"
 
 #include "cpu_time.h"
+#include "probe/memory_work.h"
 
 namespace {
 
@@ -71,26 +69,6 @@ Memory allocate(std::size_t size_bytes) {
   return memory;
 }
 
-/// Reads one byte and writes two, past the caches.
-void copy_twice(std::span<const std::byte> from, std::byte* to) {
-#ifdef __x86_64__
-  for (std::size_t at = 0; at + 32 <= from.size(); at += 32) {
-    const auto* source = reinterpret_cast<const __m128i*>(from.data() + at);
-    auto* target = reinterpret_cast<__m128i*>(to + 2 * at);
-    const __m128i low = _mm_loadu_si128(source);
-    const __m128i high = _mm_loadu_si128(source + 1);
-    _mm_stream_si128(target, low);
-    _mm_stream_si128(target + 1, low);
-    _mm_stream_si128(target + 2, high);
-    _mm_stream_si128(target + 3, high);
-  }
-  _mm_sfence();
-#else
-  std::memcpy(to, from.data(), from.size());
-  std::memcpy(to + from.size(), from.data(), from.size());
-#endif
-}
-
 struct TimedExpansion {
   std::string name;
   const ExpandImplementation* implementation;
@@ -125,7 +103,7 @@ void compare_expansions(const ExpandOptions& options) {
   }
   std::vector<double> copy_s;
   for (int round = 0; round < options.round_count; ++round) {
-    copy_s.push_back(bench::measure_cpu_s([&] { copy_twice(codes, target.get()); }));
+    copy_s.push_back(bench::measure_cpu_s([&] { runtime::copy_twice(codes, target.get()); }));
     for (TimedExpansion& one : timed) {
       const ScaleKind& kind = *one.kind;
       const std::size_t grid_rows = kind.rows == 0 ? 1 : (rows + kind.rows - 1) / kind.rows;

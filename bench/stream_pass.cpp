@@ -150,7 +150,7 @@ void print_result(const Settings& settings, const RunResult& result) {
 Result<void> run(Settings settings, const std::filesystem::path& folder) {
   TP_ASSIGN_OR_RETURN(settings.run.model, write_synthetic_pack(folder, make_model(settings)));
   settings.run.stream.log = [](LogLevel, std::string_view line) { fmt::print("{}\n", line); };
-  TP_ASSIGN_OR_RETURN(const PlainSetting plain, find_plain_setting(settings.run.model));
+  TP_ASSIGN_OR_RETURN(const runtime::ReadSetting plain, find_plain_setting(settings.run.model));
   // As a plan would have it, for which the drive is measured too.
   runtime::StreamOptions& stream = settings.run.stream;
   stream.read_depth = stream.read_depth.value_or(plain.depth);

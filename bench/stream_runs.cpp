@@ -11,7 +11,6 @@
 #include <numeric>
 #include <optional>
 #include <sys/resource.h>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -20,6 +19,9 @@
 
 #include "trash_panda/base/aligned_buffer.h"
 #include "trash_panda/base/units.h"
+
+#include "bench/stream_idle.h"
+#include "probe/plain_read.h"
 
 namespace {
 
@@ -49,9 +51,13 @@ namespace trash_panda::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using runtime::PlainRange;
+using runtime::PlainRead;
+using runtime::read_plainly;
+using runtime::ReadSetting;
 
-constexpr std::array<PlainSetting, 4> kPlainSettings = {
-    {{1 * kMiB, 4}, {4 * kMiB, 4}, {4 * kMiB, 16}, {1 * kMiB, 16}}};
+constexpr std::array<ReadSetting, 4> kPlainSettings = {
+    {{4, 1 * kMiB}, {4, 4 * kMiB}, {16, 4 * kMiB}, {16, 1 * kMiB}}};
 constexpr int kCalibrationRounds = 3;
 constexpr std::uint64_t kPageBytes = 4096;
 
@@ -139,7 +145,7 @@ class SourceBytes {
 /// Everything that takes turns.
 class Rounds {
  public:
-  Rounds(const RunSettings& settings, const PlainSetting& plain, runtime::Streamer& streamer,
+  Rounds(const RunSettings& settings, const ReadSetting& plain, runtime::Streamer& streamer,
          const SourceBytes& source)
       : settings_(settings), plain_(plain), streamer_(streamer), source_(source) {}
 
@@ -174,10 +180,11 @@ class Rounds {
     if (source_.ranges().empty()) {
       return {};
     }
-    TP_ASSIGN_OR_RETURN(const double taken_s, read_plainly(source_.ranges(), plain_));
-    times.read_s.push_back(taken_s);
-    TP_ASSIGN_OR_RETURN(const double spread_s, read_plainly(source_.ranges(), plain_, slot_bytes_));
-    times.spread_read_s.push_back(spread_s);
+    TP_ASSIGN_OR_RETURN(const PlainRead taken, read_plainly(source_.ranges(), plain_));
+    times.read_s.push_back(taken.seconds);
+    TP_ASSIGN_OR_RETURN(const PlainRead spread,
+                        read_plainly(source_.ranges(), plain_, slot_bytes_));
+    times.spread_read_s.push_back(spread.seconds);
     return {};
   }
 
@@ -220,7 +227,7 @@ class Rounds {
     use.read_bytes += io_counter("read_bytes:") - read_before;
     times.pass_s.push_back(taken_s);
     times.pass_cpu_s.push_back(cpu_s);
-    wait_until_idle();
+    runtime::wait_until_idle(streamer_);
     if (pass_sum_ != resident_sum_) {
       return std::unexpected(Error(ErrorCode::kMismatch, "a pass gave other weights"));
     }
@@ -252,18 +259,8 @@ class Rounds {
     return {};
   }
 
-  /// Waits until nothing is read ahead any more, so that the next plain read has the drive alone.
-  void wait_until_idle() const {
-    std::uint64_t before = UINT64_MAX;
-    for (std::uint64_t now = streamer_.stats().read_bytes_disk; now != before;
-         now = streamer_.stats().read_bytes_disk) {
-      before = now;
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    }
-  }
-
   const RunSettings& settings_;
-  const PlainSetting plain_;
+  const ReadSetting plain_;
   runtime::Streamer& streamer_;
   const SourceBytes& source_;
   std::vector<AlignedBuffer> resident_;  ///< One a block; empty where nothing is computed.
@@ -284,7 +281,7 @@ double median_of(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-Result<PlainSetting> find_plain_setting(const SyntheticPack& model) {
+Result<ReadSetting> find_plain_setting(const SyntheticPack& model) {
   TP_ASSIGN_OR_RETURN(const SourceBytes source, SourceBytes::open(model));
   if (source.ranges().empty()) {
     return kPlainSettings.front();
@@ -292,8 +289,9 @@ Result<PlainSetting> find_plain_setting(const SyntheticPack& model) {
   std::array<std::vector<double>, kPlainSettings.size()> seconds;
   for (int round = 0; round < kCalibrationRounds; ++round) {
     for (std::size_t at = 0; at < kPlainSettings.size(); ++at) {
-      TP_ASSIGN_OR_RETURN(const double taken, read_plainly(source.ranges(), kPlainSettings.at(at)));
-      seconds.at(at).push_back(taken);
+      TP_ASSIGN_OR_RETURN(const PlainRead taken,
+                          read_plainly(source.ranges(), kPlainSettings.at(at)));
+      seconds.at(at).push_back(taken.seconds);
     }
   }
   std::size_t best = 0;
@@ -306,7 +304,7 @@ Result<PlainSetting> find_plain_setting(const SyntheticPack& model) {
   return kPlainSettings.at(best);
 }
 
-Result<RunResult> run_rounds(const RunSettings& settings, const PlainSetting& plain) {
+Result<RunResult> run_rounds(const RunSettings& settings, const ReadSetting& plain) {
   RunResult result;
   TP_ASSIGN_OR_RETURN(const SourceBytes source, SourceBytes::open(settings.model));
   TP_ASSIGN_OR_RETURN(runtime::Streamer streamer,

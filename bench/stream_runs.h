@@ -7,7 +7,7 @@
 #include "trash_panda/base/error.h"
 #include "trash_panda/runtime/streamer.h"
 
-#include "plain_read.h"
+#include "probe/read_trial.h"
 #include "synthetic_pack.h"
 
 namespace trash_panda::bench {
@@ -51,10 +51,10 @@ struct RunResult {
 };
 
 /// Runs plain reads, computation in plain memory, copies and passes of a pack in turns.
-Result<RunResult> run_rounds(const RunSettings& settings, const PlainSetting& plain);
+Result<RunResult> run_rounds(const RunSettings& settings, const runtime::ReadSetting& plain);
 
 /// The fastest of four settings for reading the model's disk blocks plainly; printed.
-Result<PlainSetting> find_plain_setting(const SyntheticPack& model);
+Result<runtime::ReadSetting> find_plain_setting(const SyntheticPack& model);
 
 double median_of(std::vector<double> values);
 

@@ -50,9 +50,18 @@ bool ExtentRead::finish_chunk(Result<void> result) {
   return pending_chunks_ == 0;
 }
 
-Result<void> ExtentRead::wait() const {
+Result<void> ExtentRead::wait(StopFlag stop) const {
+  constexpr std::chrono::milliseconds kStopPause{50};  // Nobody notifies when a flag is set.
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [this] { return pending_chunks_ == 0; });
+  const auto is_done = [this] { return pending_chunks_ == 0; };
+  if (stop == nullptr) {
+    done_.wait(lock, is_done);
+  }
+  while (!done_.wait_for(lock, kStopPause, is_done)) {
+    if (*stop) {
+      return std::unexpected(Error(ErrorCode::kInterrupted, "reading was stopped"));
+    }
+  }
   if (first_error_) {
     return std::unexpected(*first_error_);
   }

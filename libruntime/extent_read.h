@@ -12,6 +12,7 @@
 
 #include "trash_panda/base/error.h"
 #include "trash_panda/base/file.h"
+#include "trash_panda/base/progress.h"
 #include "trash_panda/runtime/io_engine.h"
 
 namespace trash_panda::runtime {
@@ -43,7 +44,9 @@ class ExtentRead {
                                            const std::function<void()>& on_done = {});
 
   /// Waits until no chunk is in flight any more, and says how it went: the first error, if any.
-  [[nodiscard]] Result<void> wait() const;
+  ///
+  /// @param stop  Once set, it is not waited any longer: kInterrupted, unless is_done().
+  [[nodiscard]] Result<void> wait(StopFlag stop = nullptr) const;
   /// When it was queued and when the last chunk came in. After wait().
   struct Times {
     std::chrono::steady_clock::time_point queued;

@@ -27,10 +27,6 @@ namespace trash_panda::runtime {
 
 namespace {
 
-/// Measuring may not be what pushes a machine into swap.
-constexpr std::uint64_t kMeasuringPartOfFreeRam = 8;
-constexpr std::uint64_t kMeasuringBytesMin = 8 * kMiB;
-
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
   std::tm parts = {};
@@ -52,16 +48,6 @@ std::string machine_fingerprint(const plan::Hardware& hardware) {
   }
   constexpr std::size_t kFingerprintDigits = 16;
   return format::checksum_hex(std::as_bytes(std::span(text))).substr(0, kFingerprintDigits);
-}
-
-std::uint64_t measuring_bytes(const plan::Hardware& hardware, const EffortPlan& effort) {
-  std::uint64_t free_bytes = hardware.ram_available_bytes;
-  if (hardware.cgroup_limit_bytes) {
-    free_bytes =
-        std::min(free_bytes, *hardware.cgroup_limit_bytes - std::min(*hardware.cgroup_limit_bytes,
-                                                                     hardware.cgroup_used_bytes));
-  }
-  return std::clamp(free_bytes / kMeasuringPartOfFreeRam, kMeasuringBytesMin, effort.memory_bytes);
 }
 
 }  // namespace

@@ -31,6 +31,12 @@ bool StreamCore::is_resident(std::size_t block_index) const {
   return block.tier == Tier::kRam && block.layout.compute_bytes == 0 && device_->is_host();
 }
 
+format::Tier StreamCore::tier(std::size_t block_index) const {
+  TP_ASSERT(block_index < blocks_.size());
+  const std::lock_guard lock(mutex_);
+  return blocks_[block_index].tier;
+}
+
 const std::vector<TensorView>& StreamCore::tensors(std::size_t block_index) const {
   return blocks_[block_index].tensors;
 }
@@ -51,6 +57,16 @@ void StreamCore::start_read(Block& block) {
   block.is_dropped = false;
   block.read = read_extent(*block.extent, stored_bytes(block),
                            block.tier == Tier::kDisk ? read_disk_bytes_ : read_ram_bytes_);
+}
+
+/// Ends all reading for good, so that what is still under way is done, with errors.
+void StreamCore::give_up_reading() {
+  std::unique_ptr<ExtentReader> reader;
+  {
+    const std::lock_guard lock(mutex_);
+    reader = std::move(reader_);
+  }
+  reader.reset();  // Waits for what is in flight, which needs no lock of ours.
 }
 
 /// Gives a block of the RAM tier memory, where it has none.
@@ -278,6 +294,9 @@ Result<void> StreamCore::acquire(std::size_t block_index, StreamHandle stream) {
   if (on_device_) {
     return acquire_on_device(block_index, stream, lock, times);
   }
+  if ((options_.stop != nullptr && *options_.stop) || !reader_) {
+    return std::unexpected(Error(ErrorCode::kInterrupted, "streaming was stopped"));
+  }
   times.is_ahead = block.compute.has_value();
   const bool is_to_make = block.layout.compute_bytes > 0 && !times.is_ahead;
   if (is_to_make) {
@@ -314,8 +333,11 @@ Result<void> StreamCore::acquire(std::size_t block_index, StreamHandle stream) {
 
 /// Waits for a held block, checks it and makes its tensors.
 Result<void> StreamCore::make_ready(Block& block, ReadyTimes& times) {
-  Result<void> read = block.read->wait();
+  Result<void> read = block.read->wait(options_.stop);
   times.read = RunClock::now();
+  if (!read && !block.read->is_done()) {
+    give_up_reading();  // Its memory may go to another block only when nothing writes to it.
+  }
   if (!read) {
     return std::unexpected(std::move(read).error().with_context(
         fmt::format("loading extent \"{}\"", printable(block.extent->name))));

@@ -59,6 +59,7 @@ class StreamCore {
   [[nodiscard]] std::size_t block_count() const { return blocks_.size(); }
   [[nodiscard]] const format::PackedExtent& extent(std::size_t block_index) const;
   [[nodiscard]] bool is_resident(std::size_t block_index) const;
+  [[nodiscard]] format::Tier tier(std::size_t block_index) const;
 
   /// Brings a block into memory and holds it there until release().
   Result<void> acquire(std::size_t block_index, StreamHandle stream);
@@ -140,6 +141,7 @@ class StreamCore {
   void note_acquire(std::size_t block_index, RunClock::time_point asked);
   void end_pass();
   void start_read(Block& block);
+  void give_up_reading();
   void forget(Block& block);
   /// For whom a block of the RAM tier takes memory.
   enum class HomeFor {

@@ -210,6 +210,9 @@ Result<void> StreamCore::open_base() {
   Result<void> done = read_base(read, next);
   base_reserve_ = DeviceMemory();
   if (!done) {
+    if (done.error().code() == ErrorCode::kInterrupted) {
+      give_up_reading();
+    }
     // What is still under way must not find its memory gone.
     for (const std::shared_ptr<ExtentRead>& under_way : {read, next}) {
       if (under_way != nullptr) {
@@ -240,7 +243,7 @@ Result<void> StreamCore::read_base(std::shared_ptr<ExtentRead>& read,
       const std::lock_guard lock(mutex_);
       prefetch();
     }
-    if (Result<void> done = read->wait(); !done) {
+    if (Result<void> done = read->wait(options_.stop); !done) {
       return std::unexpected(std::move(done).error().with_context(
           fmt::format("loading extent \"{}\"", printable(extents[at]->name))));
     }

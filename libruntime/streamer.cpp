@@ -87,6 +87,10 @@ bool Streamer::is_resident(std::size_t block_index) const {
   return core_->is_resident(block_index);
 }
 
+format::Tier Streamer::tier(std::size_t block_index) const {
+  return core_->tier(block_index);
+}
+
 Result<BlockLease> Streamer::acquire(std::size_t block_index, StreamHandle stream) {
   TP_RETURN_IF_ERROR(core_->acquire(block_index, stream));
   return BlockLease(core_, block_index, stream);

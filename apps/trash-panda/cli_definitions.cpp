@@ -11,6 +11,7 @@
 #include "trash_panda/base/file.h"
 #include "trash_panda/base/nearest_name.h"
 
+#include "cli_bench.h"
 #include "cli_hwreport.h"
 #include "cli_model_help.h"
 #include "cli_parser.h"
@@ -224,6 +225,8 @@ CommandLine::CommandLine() : parser_(std::make_unique<Parser>()) {
   add("unpack", "make a standard checkpoint of a pack", define_unpack, invocation_.unpack);
   add("hwreport", "measure this machine, for plans and bug reports", define_hwreport,
       invocation_.hwreport);
+  add("bench", "measure how close this machine comes to its limits", define_bench,
+      invocation_.bench);
   add("report", "show where the time of a run went", define_report, invocation_.report);
   const auto define_completion = [](CommandDefinition& command, CompletionOptions& options) {
     command.describe("Prints a completion script for a shell.")

@@ -18,6 +18,7 @@
 #include "environment.h"
 #include "hardware_cache.h"
 #include "hardware_report.h"
+#include "measured_rates.h"
 #include "model_input.h"
 #include "output_file.h"
 #include "progress_bar.h"
@@ -46,15 +47,8 @@ Result<void> check_hwreport(const HwreportOptions& options, const Console& conso
       exclude(options.bug, console.json(), "--bug writes Markdown, --json a JSON document"));
   TP_RETURN_IF_ERROR(exclude(options.compare.given(), console.json() || options.bug,
                              "--compare writes a table, --json and --bug do not"));
-  if (!options.output.given()) {
-    return {};
-  }
-  if (options.output.text.empty()) {
-    return std::unexpected(
-        Error(ErrorCode::kUsage, fmt::format("{}: an empty name", options.output.source)));
-  }
-  return check_output_file(options.output.text,
-                           options.force ? Overwrite::kReplace : Overwrite::kRefuse);
+  return check_output_setting(options.output,
+                              options.force ? Overwrite::kReplace : Overwrite::kRefuse);
 }
 
 /// What to look at: the paths asked for, else this folder.
@@ -65,19 +59,6 @@ std::vector<std::filesystem::path> report_paths(const HwreportOptions& options) 
   std::error_code error;
   const std::filesystem::path here = std::filesystem::current_path(error);
   return error ? std::vector<std::filesystem::path>() : std::vector{here};
-}
-
-/// A path that was asked for and isn't there is a mistake; a drive that can't be measured is not.
-Result<void> check_paths(const std::vector<std::string>& paths) {
-  for (const std::string& path : paths) {
-    std::error_code error;
-    if (!std::filesystem::exists(path, error)) {
-      return std::unexpected(
-          Error(ErrorCode::kMissing,
-                fmt::format("--path: {} does not exist", printable(std::filesystem::path(path)))));
-    }
-  }
-  return {};
 }
 
 /// Leaves the GPUs that --gpu names.
@@ -121,7 +102,9 @@ Result<void> measure(const HwreportOptions& options, const std::filesystem::path
 }
 
 Result<plan::Hardware> look_at_machine(const HwreportOptions& options, Console& console) {
-  TP_RETURN_IF_ERROR(check_paths(options.paths));
+  for (const std::string& path : options.paths) {
+    TP_RETURN_IF_ERROR(check_measured_path(path));
+  }
   plan::Hardware hardware = runtime::probe_hardware();
   TP_RETURN_IF_ERROR(select_gpus(options.gpu, hardware));
   runtime::describe_hardware(report_paths(options), hardware);

@@ -126,6 +126,15 @@ struct HwreportOptions {
   Setting compare;
 };
 
+struct BenchOptions {
+  Setting pack;
+  std::vector<std::string> what;  ///< Words, with commas between them.
+  Setting runs;
+  Setting path;
+  Setting export_json;
+  bool force = false;
+};
+
 struct ReportOptions {
   Setting run;
   Setting to;
@@ -154,6 +163,7 @@ struct Invocation {
   VerifyOptions verify;
   UnpackOptions unpack;
   HwreportOptions hwreport;
+  BenchOptions bench;
   ReportOptions report;
   HelpOptions help;
   CompletionOptions completion;

@@ -25,6 +25,9 @@ Result<void> run_verify(const VerifyOptions& options, Console& console);
 Result<void> run_unpack(const UnpackOptions& options, Console& console);
 /// Succeeds without GPU, driver or permission: the report says what is missing.
 Result<void> run_hwreport(const HwreportOptions& options, Console& console);
+/// Succeeds without GPU or driver, and where a drive can't be measured: the report says why.
+/// @retval kUsage  Nothing that can be measured, or no number of rounds.
+Result<void> run_bench(const BenchOptions& options, Console& console);
 /// @retval kCorrupt  It is no run log.
 Result<void> run_report(const ReportOptions& options, Console& console);
 Result<void> run_version(Console& console);

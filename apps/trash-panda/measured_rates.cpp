@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "trash_panda/base/printable.h"
 #include "trash_panda/base/units.h"
 #include "trash_panda/runtime/probe.h"
 
@@ -67,6 +68,15 @@ Result<ProbeMode> probe_mode_of(const Setting& setting) {
   TP_ASSIGN_OR_RETURN(const std::optional<std::size_t> index, choice_of(setting, kProbeWords));
   constexpr std::array kModes = {ProbeMode::kAuto, ProbeMode::kNever, ProbeMode::kForce};
   return kModes.at(index.value_or(0));
+}
+
+Result<void> check_measured_path(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    return std::unexpected(
+        Error(ErrorCode::kMissing, fmt::format("--path: {} does not exist", printable(path))));
+  }
+  return {};
 }
 
 Result<void> add_measured_rates(const MeasuredModel& model, ProbeMode mode,

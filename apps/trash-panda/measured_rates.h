@@ -21,6 +21,10 @@ enum class ProbeMode {
 /// The word of --probe; kAuto when not given. @retval kUsage  Another word.
 Result<ProbeMode> probe_mode_of(const Setting& setting);
 
+/// A --path that isn't there is a mistake; a drive that can't be measured is not.
+/// @retval kMissing  It does not exist.
+Result<void> check_measured_path(const std::filesystem::path& path);
+
 /// The model that a plan is for.
 struct MeasuredModel {
   std::filesystem::path path;

@@ -65,6 +65,17 @@ Result<void> check_output_file(const std::filesystem::path& path, Overwrite over
   return {};
 }
 
+Result<void> check_output_setting(const Setting& setting, Overwrite overwrite) {
+  if (!setting.given()) {
+    return {};
+  }
+  if (setting.text.empty()) {
+    return std::unexpected(
+        Error(ErrorCode::kUsage, fmt::format("{}: an empty name", setting.source)));
+  }
+  return check_output_file(setting.text, overwrite);
+}
+
 Result<void> write_output_file(const std::filesystem::path& path, std::string_view text,
                                Overwrite overwrite) {
   TP_RETURN_IF_ERROR(check_output_file(path, overwrite));

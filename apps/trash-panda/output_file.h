@@ -7,6 +7,8 @@
 
 #include "trash_panda/base/error.h"
 
+#include "setting.h"
+
 namespace trash_panda::cli {
 
 /// The folder that a path is in; "." for a plain name.
@@ -18,6 +20,11 @@ enum class Overwrite { kRefuse, kReplace };
 ///
 /// @retval kOutput  It exists (with kRefuse), or is not a regular file, or its folder is missing.
 Result<void> check_output_file(const std::filesystem::path& path, Overwrite overwrite);
+
+/// The same for an option that names the file. Does nothing where it is not given.
+///
+/// @retval kUsage  The name is empty.
+Result<void> check_output_setting(const Setting& setting, Overwrite overwrite);
 
 /// Writes a small file so that at any moment there is the old content, the new, or none.
 ///

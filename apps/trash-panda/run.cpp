@@ -52,6 +52,9 @@ Result<void> run_plain_command(const Invocation& invocation, const CommandDescri
   if (command == "hwreport") {
     return run_hwreport(invocation.hwreport, console);
   }
+  if (command == "bench") {
+    return run_bench(invocation.bench, console);
+  }
   if (command == "report") {
     return run_report(invocation.report, console);
   }

@@ -1,5 +1,6 @@
 #include "probe_effort.h"
 
+#include <algorithm>
 #include <array>
 
 namespace trash_panda::runtime {
@@ -10,6 +11,10 @@ constexpr std::array<std::uint32_t, 3> kDepths = {1, 8, 32};
 constexpr std::array<std::uint64_t, 4> kRequestBytes = {1 * kMiB, 2 * kMiB, 4 * kMiB, 8 * kMiB};
 /// A brief probe reads in the size that streaming reads in.
 constexpr std::array<std::uint64_t, 1> kBriefRequestBytes = {2 * kMiB};
+
+/// Measuring may not be what pushes a machine into swap.
+constexpr std::uint64_t kMeasuringPartOfFreeRam = 8;
+constexpr std::uint64_t kMeasuringBytesMin = 8 * kMiB;
 
 // Disk time in all: 1.2 s, 6 s, 34 s. Trials are interleaved and short rather than few and long:
 // a busy moment of the machine then touches every setting a little instead of one a lot.
@@ -59,6 +64,16 @@ const EffortPlan& effort_plan(ProbeEffort effort) {
       return kFull;
   }
   return kQuick;
+}
+
+std::uint64_t measuring_bytes(const plan::Hardware& hardware, const EffortPlan& effort) {
+  std::uint64_t free_bytes = hardware.ram_available_bytes;
+  if (hardware.cgroup_limit_bytes) {
+    free_bytes =
+        std::min(free_bytes, *hardware.cgroup_limit_bytes - std::min(*hardware.cgroup_limit_bytes,
+                                                                     hardware.cgroup_used_bytes));
+  }
+  return std::clamp(free_bytes / kMeasuringPartOfFreeRam, kMeasuringBytesMin, effort.memory_bytes);
 }
 
 }  // namespace trash_panda::runtime

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "trash_panda/base/units.h"
+#include "trash_panda/plan/hardware.h"
 #include "trash_panda/runtime/probe.h"
 
 namespace trash_panda::runtime {
@@ -27,5 +28,9 @@ struct EffortPlan {
 };
 
 [[nodiscard]] const EffortPlan& effort_plan(ProbeEffort effort);
+
+/// RAM that measuring may take: a part of what is free, at most what `effort` asks for.
+[[nodiscard]] std::uint64_t measuring_bytes(const plan::Hardware& hardware,
+                                            const EffortPlan& effort);
 
 }  // namespace trash_panda::runtime

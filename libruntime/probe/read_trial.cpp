@@ -107,6 +107,10 @@ class Trial {
 
 }  // namespace
 
+std::string ReadSetting::description() const {
+  return fmt::format("{} x {} MiB", depth, request_bytes / kMiB);
+}
+
 std::uint64_t ReadArea::take(std::uint64_t request_bytes) {
   TP_ASSERT(request_bytes <= size_bytes_);
   std::uint64_t offset_bytes = next_bytes_ / request_bytes * request_bytes;
@@ -128,6 +132,11 @@ Result<ReadTrials> ReadTrials::create(IoBackend backend, std::uint32_t depth_max
       trials.engine_,
       make_io_engine({.backend = backend, .depth = depth_max, .memory = {trials.buffer_.span()}}));
   return trials;
+}
+
+std::string ReadTrials::engine_name() const {
+  const std::string description = engine_->description();  // "io_uring x4, registered buffers".
+  return description.substr(0, description.find(' '));
 }
 
 Result<double> ReadTrials::read_rate(const File& file, ReadArea& area, const ReadSetting& setting,

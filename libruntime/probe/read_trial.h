@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "trash_panda/base/aligned_buffer.h"
@@ -19,6 +20,8 @@ struct ReadSetting {
   std::uint64_t request_bytes = 0;
 
   [[nodiscard]] std::uint64_t in_flight_bytes() const { return depth * request_bytes; }
+  /// "8 x 2 MiB".
+  [[nodiscard]] std::string description() const;
   friend bool operator==(const ReadSetting&, const ReadSetting&) = default;
 };
 
@@ -57,6 +60,10 @@ class ReadTrials {
   /// @retval kInterrupted  `stop` was set.
   Result<double> read_rate(const File& file, ReadArea& area, const ReadSetting& setting,
                            std::chrono::duration<double> duration, StopFlag stop);
+  /// "io_uring" or "pread".
+  [[nodiscard]] std::string engine_name() const;
+  /// Where trials read to; free for others while none runs.
+  [[nodiscard]] const AlignedBuffer& memory() const { return buffer_; }
 
  private:
   std::uint32_t depth_max_ = 0;

@@ -76,6 +76,8 @@ def test_each_command_keeps_to_its_schema(model: Path, tmp_path: Path) -> None:
         ("explain", ("explain", first)),
         ("explain", ("explain", second, "0-1")),
         ("diff", ("diff", first, first)),
+        ("bench", ("bench", "--what", "h2d,expand", "--runs", "1")),
+        ("bench", ("bench", pack, "--what", "stream,ram", "--runs", "2")),
         ("version", ("version",)),
     ):
         exit_code, document = run_json(*arguments)

@@ -16,8 +16,8 @@ TEST_F(GlobalOptions, HelpListsCommandsAndEndsWithExamples) {
   const RunResult result = run({"--help"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.err, "");
-  for (const char* command :
-       {"inspect", "plan", "simulate", "repack", "verify", "unpack", "version", "completion"}) {
+  for (const char* command : {"inspect", "plan", "simulate", "repack", "verify", "unpack", "bench",
+                              "version", "completion"}) {
     EXPECT_THAT(result.out, HasSubstr(std::string("\n  ") + command + " "));
   }
   const std::size_t examples = result.out.find("\nExamples:\n");
@@ -36,7 +36,7 @@ TEST_F(GlobalOptions, HelpOfACommandIsTheSameInEverySpelling) {
 
 TEST_F(GlobalOptions, HelpFitsEightyColumns) {
   for (const char* command :
-       {"inspect", "plan", "simulate", "repack", "verify", "unpack", "help"}) {
+       {"inspect", "plan", "simulate", "repack", "verify", "unpack", "bench", "help"}) {
     const RunResult result = run({command, "--help"});
     std::size_t begin = 0;
     while (begin < result.out.size()) {

@@ -91,5 +91,38 @@ TEST_F(ReadFaults, SlowAnUnpackingThatIsInterruptedAndSaysHowToGoOn) {
   EXPECT_EQ(again.exit_code, 0) << again.err;
 }
 
+TEST_F(ReadFaults, SlowABenchThatIsInterruptedWithinABlock) {
+  SafetensorsBuilder builder;
+  for (int i = 0; i < 4; ++i) {
+    builder.add_random(fmt::format("layers.{}.up.weight", i), format::Dtype::kBf16, {4096, 4096});
+  }
+  builder.write(path("deep.safetensors"));
+  ASSERT_EQ(
+      run({"plan", "deep.safetensors", "--probe", "never", "--assign", "disk=*", "-o", "plan.toml"})
+          .exit_code,
+      0);
+  // Reads of 64 KiB, four at a time: a block takes 25 s, and is all in flight at once.
+  std::string plan = read_text(path("plan.toml"));
+  const std::size_t budget = plan.find("[budget]\n");
+  ASSERT_NE(budget, std::string::npos);
+  plan.insert(budget, "[rates]\ndisk_request_bytes = 65536\n\n");
+  write_text(path("plan.toml"), plan);
+  const RunResult packed = run({"repack", "deep.safetensors", "--plan", "plan.toml", "--compress",
+                                "none", "--reserve", "0"});
+  ASSERT_EQ(packed.exit_code, 0) << packed.err;
+  RunOptions slow = with("TP_SLOW_READS_OF", "/deep.panda/disk-");
+  slow.environment["TRASH_PANDA_IO"] = "pread";
+  RunningProgram program({"bench", "deep.panda", "--what", "stream"}, slow);
+  for (int i = 0; i < 500 && program.err_so_far().find("4 read every pass") == std::string::npos;
+       ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_THAT(program.err_so_far(), HasSubstr("4 read every pass"));
+  program.send(SIGINT);
+  const RunResult result = program.wait(std::chrono::seconds(15));
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  EXPECT_EQ(result.out, "");
+}
+
 }  // namespace
 }  // namespace trash_panda::testing

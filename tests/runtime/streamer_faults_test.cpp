@@ -1,5 +1,6 @@
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
@@ -309,6 +310,54 @@ TEST(StreamerFaults, OpeningAndClosingLeavesNothing) {
   // A slot has 500 pages: kept in each cycle, slots would be 48,000. What a sanitizer keeps of
   // freed memory is less.
   EXPECT_LT(resident_pages(), pages + 20'000);
+}
+
+TEST(StreamerFaults, StopEndsWhatWaitsAndEverythingAfter) {
+  const StreamPack pack({.tiers = {kD, kR, kD, kD}});
+  std::atomic<bool> stop = false;
+  StreamOptions options = stream_options();
+  options.stop = &stop;
+  Streamer streamer = must(Streamer::open(pack.path(), options));
+  expect_intact(pack, streamer, 0);
+  // Whatever the streamer is doing: reading, waiting or between blocks.
+  std::jthread stopping([&stop] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    stop = true;
+  });
+  std::optional<Error> error;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  for (std::size_t block = 0; !error && std::chrono::steady_clock::now() < deadline; ++block) {
+    if (Result<BlockLease> lease = streamer.acquire(block % 4); !lease) {
+      error = std::move(lease).error();
+    }
+  }
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), ErrorCode::kInterrupted) << error->to_string();
+  stop = false;  // It may have ended its reading for good, or not.
+  const Result<BlockLease> after = streamer.acquire(0);
+  EXPECT_TRUE(after || after.error().code() == ErrorCode::kInterrupted);
+}
+
+TEST(StreamerFaults, StopBeforeOpeningReadsNothingButWhatIsThere) {
+  const StreamPack pack({.tiers = {kD, kR, kD, kD}});
+  const std::atomic<bool> stop = true;
+  StreamOptions options = stream_options();
+  options.stop = &stop;
+  Result<Streamer> streamer = Streamer::open(pack.path(), options);
+  // A base that came in at once is no reason to fail.
+  const Error error = streamer ? streamer->acquire(0).error() : streamer.error();
+  EXPECT_EQ(error.code(), ErrorCode::kInterrupted) << error.to_string();
+}
+
+TEST(StreamerFaults, ATierIsWhatABlockIsTreatedAs) {
+  const StreamPack pack({.tiers = {kD, kR, kD, kR}});
+  StreamOptions options = stream_options();
+  options.tiers = {Tier::kGpu, kD, kD, kR};
+  const Streamer streamer = must(Streamer::open(pack.path(), options));
+  EXPECT_EQ(streamer.tier(0), kR) << "there is no GPU";
+  EXPECT_EQ(streamer.tier(1), kD);
+  EXPECT_EQ(streamer.tier(2), kD);
+  EXPECT_EQ(streamer.tier(3), kR);
 }
 
 }  // namespace

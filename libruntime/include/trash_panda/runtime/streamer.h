@@ -13,6 +13,7 @@
 
 #include "trash_panda/base/error.h"
 #include "trash_panda/base/log.h"
+#include "trash_panda/base/progress.h"
 #include "trash_panda/base/units.h"
 #include "trash_panda/format/manifest.h"
 #include "trash_panda/plan/plan.h"
@@ -85,6 +86,9 @@ struct StreamOptions {
   /// File for a log of what is done when (JSON lines, schemas/run_log.schema.json), replaced if it
   /// exists; empty: none.
   std::filesystem::path run_log;
+  /// Once set, open() and acquire() wait for no read any more, but end with kInterrupted, and
+  /// nothing is read. On the CPU; with a GPU acquire() does not look at it.
+  StopFlag stop = nullptr;
   Logger log = silent_logger();
 };
 
@@ -190,6 +194,7 @@ class Streamer {
   /// @retval kDoesNotFit  A limit of memory would be passed.
   /// @retval kOutput    The run log can't be written.
   /// @retval kFailed    The system refused memory or threads, or a read failed.
+  /// @retval kInterrupted  StreamOptions::stop was set.
   static Result<Streamer> open(const std::filesystem::path& pack, const StreamOptions& options);
 
   /// The same for a checkpoint of safetensors files that was not packed: what packs have in one
@@ -216,6 +221,9 @@ class Streamer {
   /// lease from use to use takes nothing from other blocks. False on a GPU, and of what is expanded
   /// for each use; it may change for blocks that promote() is about.
   [[nodiscard]] bool is_resident(std::size_t block_index) const;
+  /// What a block is treated as now, whatever its extent says: gpu is ram on the CPU, and ram is
+  /// disk where memory was short.
+  [[nodiscard]] format::Tier tier(std::size_t block_index) const;
   /// Waits until a block's tensors are in memory and lends them. On a GPU: until the block is on
   /// its way to the device; what is queued on `stream` from now on waits for the rest by itself.
   ///
@@ -232,6 +240,7 @@ class Streamer {
   ///                    memory of the GPU was given back.
   /// @retval kDoesNotFit  A limit of memory would be passed by one more expanded block.
   /// @retval kDevice    The GPU's driver reports an error.
+  /// @retval kInterrupted  StreamOptions::stop was set; so says every acquire() from then on.
   ///
   /// @param stream  On which the tensors will be used.
   Result<BlockLease> acquire(std::size_t block_index, StreamHandle stream = 0);
