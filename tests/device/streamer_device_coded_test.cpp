@@ -12,6 +12,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "trash_panda/runtime/streamer.h"
+
 #include "device/support/fake_gpu.h"
 #include "format/support/coded_sample.h"
 

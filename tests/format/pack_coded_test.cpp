@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -38,14 +39,14 @@ std::string decoded(const std::filesystem::path& pack, const Manifest& manifest,
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-const PackedTensor& tensor_of(const Manifest& manifest, const std::string& name) {
+const PackedTensor& tensor_of(const Manifest& manifest, std::string_view name) {
   for (const PackedExtent& extent : manifest.extents) {
     const auto found = std::ranges::find(extent.tensors, name, &PackedTensor::name);
     if (found != extent.tensors.end()) {
       return *found;
     }
   }
-  throw std::runtime_error("no tensor " + name);
+  throw std::runtime_error("no tensor " + std::string(name));
 }
 
 TEST(CodedPack, HoldsEveryTensor) {
@@ -99,8 +100,7 @@ TEST(CodedPack, IsMadeOfSafetensorsFilesThatNameNoCodeAsAWeight) {
     for (std::size_t i = 0; i < opened.tensors().size(); ++i) {
       const TensorRecord& tensor = opened.tensors()[i];
       if (tensor.name.starts_with(kCodedPrefix)) {
-        const PackedTensor& packed =
-            tensor_of(manifest, std::string(tensor.name.substr(kCodedPrefix.size())));
+        const PackedTensor& packed = tensor_of(manifest, tensor.name.substr(kCodedPrefix.size()));
         EXPECT_EQ(packed.coding, TensorCoding::kExponent);
         EXPECT_EQ(tensor.dtype, Dtype::kU8);
         EXPECT_EQ(tensor.shape, Shape{packed.stored_bytes});
