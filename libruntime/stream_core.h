@@ -260,6 +260,9 @@ class StreamCore {
   bool is_spilling_said_ = false;
   std::vector<std::uint64_t> demote_ram_;          ///< The same, from RAM to disk.
   std::optional<std::uint64_t> ram_budget_bytes_;  ///< Of the plan.
+  /// Of the largest size, that are read ahead when neither caller nor plan give a number of bytes:
+  /// a plan without blocks on disk gives none.
+  std::uint64_t lookahead_blocks_ = 2;
   std::shared_ptr<MemoryAccount> account_;
   std::vector<BookedBuffer> base_memory_;
   std::vector<TensorView> base_tensors_;

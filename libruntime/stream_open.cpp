@@ -20,9 +20,6 @@ namespace {
 using format::PackedExtent;
 using format::Tier;
 
-/// Blocks of the largest size that are read ahead when neither caller nor plan say.
-constexpr std::uint64_t kLookaheadBlocks = 2;
-
 /// Reads where neither caller nor plan say.
 constexpr std::uint64_t kRequestBytes = 2 * kMiB;
 constexpr std::uint32_t kReadDepth = 4;
@@ -170,7 +167,7 @@ Result<std::shared_ptr<StreamCore>> StreamCore::start(std::shared_ptr<StreamCore
 void StreamCore::follow_plan(const Result<plan::Plan>& plan) {
   if (!plan && !options_.lookahead_bytes) {
     options_.log(LogLevel::kWarning, fmt::format("{}: reading {} blocks ahead",
-                                                 plan.error().message(), kLookaheadBlocks));
+                                                 plan.error().message(), lookahead_blocks_));
   }
   if (plan) {
     if (!options_.run_log.empty()) {
@@ -179,6 +176,7 @@ void StreamCore::follow_plan(const Result<plan::Plan>& plan) {
     if (!options_.lookahead_bytes && plan->lookahead_bytes > 0) {
       options_.lookahead_bytes = plan->lookahead_bytes;
     }
+    lookahead_blocks_ = plan->request.lookahead_blocks.value_or(lookahead_blocks_);
     if (!options_.device_slot_count && plan->device_slot_count > 0) {
       options_.device_slot_count = plan->device_slot_count;
     }
@@ -347,7 +345,7 @@ std::uint64_t StreamCore::ahead_bytes() const {
   for (const Block& block : blocks_) {
     largest_bytes = std::max(largest_bytes, block.extent->stored_bytes);
   }
-  return options_.lookahead_bytes.value_or(kLookaheadBlocks * largest_bytes);
+  return options_.lookahead_bytes.value_or(lookahead_blocks_ * largest_bytes);
 }
 
 StreamCore::HostNeeds StreamCore::host_needs() const {
