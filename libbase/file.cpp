@@ -35,7 +35,8 @@ DirectAlignment query_alignment(int fd) {
 int open_for_reading(const std::filesystem::path& path, int flags) {
   int fd = -1;
   do {
-    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+    // O_NONBLOCK: opening a FIFO by mistake must not hang.
+    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
   } while (fd < 0 && errno == EINTR);  // As network filesystems may end it.
   return fd;
 }
@@ -50,8 +51,7 @@ Result<File> File::open(const std::filesystem::path& path, ReadMode mode) {
     file.mode_ = ReadMode::kDirect;
   }
   if (file.fd_ < 0) {
-    // O_NONBLOCK: opening a FIFO by mistake must not hang; it means nothing for a regular file.
-    file.fd_ = open_for_reading(path, O_NONBLOCK);
+    file.fd_ = open_for_reading(path, 0);
     file.mode_ = ReadMode::kBuffered;
   }
   if (file.fd_ < 0) {
@@ -64,6 +64,10 @@ Result<File> File::open(const std::filesystem::path& path, ReadMode mode) {
   if (!S_ISREG(status.st_mode)) {
     return std::unexpected(
         Error(ErrorCode::kMissing, fmt::format("{} is not a regular file", printable(path))));
+  }
+  // It means nothing for a regular file, except that io_uring would not wait.
+  if (::fcntl(file.fd_, F_SETFL, file.mode_ == ReadMode::kDirect ? O_DIRECT : 0) != 0) {
+    return std::unexpected(Error::from_errno(errno, fmt::format("can't open {}", printable(path))));
   }
   file.size_bytes_ = static_cast<std::uint64_t>(status.st_size);
   if (file.mode_ == ReadMode::kDirect) {

@@ -1,11 +1,13 @@
 #include "checkpoint_builder.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <iterator>
 #include <limits>
 #include <optional>
 #include <span>
+#include <sys/stat.h>
 #include <system_error>
 #include <utility>
 
@@ -120,6 +122,10 @@ Result<FileContents> CheckpointBuilder::read_safetensors(const File& file,
 
 Result<void> CheckpointBuilder::add_file(const fs::path& path, std::string_view name) {
   TP_ASSIGN_OR_RETURN(File file, File::open(path));
+  struct stat opened = {};
+  if (::fstat(file.fd(), &opened) != 0) {
+    return std::unexpected(Error::from_errno(errno, fmt::format("can't stat {}", printable(path))));
+  }
   Result<FileContents> contents = read_contents(file, name);
   if (!contents) {
     return std::unexpected(std::move(contents).error().with_context(printable(path)));
@@ -140,7 +146,8 @@ Result<void> CheckpointBuilder::add_file(const fs::path& path, std::string_view 
                                 .data_offset_bytes = contents->data_offset_bytes,
                                 .metadata = std::move(contents->metadata),
                                 .has_metadata = contents->has_metadata,
-                                .kind = contents->kind});
+                                .kind = contents->kind,
+                                .opened = opened});
   checkpoint_.open_files_.push_back(std::move(file));
   return {};
 }

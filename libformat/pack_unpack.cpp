@@ -137,6 +137,17 @@ Result<void> check_unpack_space(FileSystem& file_system, const std::filesystem::
           .with_hint("free some, or choose an output on another drive"));
 }
 
+/// Shards are opened one after the other: of a pack that was replaced meanwhile some would be old.
+Result<void> check_unchanged(const std::filesystem::path& pack, const Manifest& manifest) {
+  const Result<Manifest> now = read_manifest(pack);
+  if (now && write_manifest(*now) == write_manifest(manifest)) {
+    return {};
+  }
+  return std::unexpected(
+      Error(ErrorCode::kStale, fmt::format("{} was replaced while it was read", printable(pack)))
+          .with_hint("unpack it again"));
+}
+
 }  // namespace
 
 Result<UnpackLayout> unpack_pack(FileSystem& file_system, const std::filesystem::path& pack,
@@ -160,6 +171,7 @@ Result<UnpackLayout> unpack_pack(FileSystem& file_system, const std::filesystem:
                                            make_unpacked_index(layout)));
     }
     TP_RETURN_IF_ERROR(file_system.sync_directory(staging.path()));
+    TP_RETURN_IF_ERROR(check_unchanged(pack, manifest));
     return staging.commit();
   };
   if (Result<void> written = write_all(); !written) {

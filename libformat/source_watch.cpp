@@ -35,12 +35,9 @@ bool is_same(const struct timespec& a, const struct timespec& b) {
 Result<SourceWatch> SourceWatch::start(const Checkpoint& checkpoint) {
   SourceWatch watch;
   for (const CheckpointFile& file : checkpoint.files()) {
-    TP_ASSIGN_OR_RETURN(const struct stat status, stat_of(file));
-    if (static_cast<std::uint64_t>(status.st_size) != file.size_bytes) {
-      return std::unexpected(changed(file));
-    }
-    watch.files_.push_back({.file = &file, .status = status});
+    watch.files_.push_back({.file = &file, .status = file.opened});
   }
+  TP_RETURN_IF_ERROR(watch.check());
   return watch;
 }
 

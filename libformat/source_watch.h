@@ -16,7 +16,7 @@ class SourceWatch {
   /// @retval kStale  A file is no longer as it was opened.
   static Result<SourceWatch> start(const Checkpoint& checkpoint);
 
-  /// @retval kStale  A file changed since start(); the message names it.
+  /// @retval kStale  A file changed since it was opened; the message names it.
   Result<void> check() const;
 
   /// Inodes, lengths and times of the files, as text. It differs for files that somebody wrote to,

@@ -10,6 +10,7 @@
 #include "trash_panda/base/file_system.h"
 #include "trash_panda/base/units.h"
 #include "trash_panda/format/pack_unpack.h"
+#include "trash_panda/format/pack_verify.h"
 #include "trash_panda/format/pack_writer.h"
 
 #include "commands.h"
@@ -91,6 +92,23 @@ Error with_next_step(Error error, const UnpackOptions& options) {
                                                 unpack_command(options)));
 }
 
+/// A checkpoint must not be made of bytes that are not those that were packed.
+Result<void> check_pack(const std::filesystem::path& pack, Console& console) {
+  ProgressBar progress(console, "verifying");
+  TP_ASSIGN_OR_RETURN(
+      const format::VerifyReport report,
+      format::verify_pack(pack, {.progress = progress.callback(), .stop = stop_flag()}));
+  if (report.mismatches.empty()) {
+    return {};
+  }
+  return std::unexpected(
+      Error(ErrorCode::kMismatch,
+            fmt::format("{} is damaged or can't be read, nothing was unpacked: "
+                        "{}",
+                        printable(pack), report.mismatches.front()))
+          .with_hint(fmt::format("trash-panda verify {} lists all", path_argument(pack))));
+}
+
 }  // namespace
 
 Result<void> run_unpack(const UnpackOptions& options, Console& console) {
@@ -104,6 +122,13 @@ Result<void> run_unpack(const UnpackOptions& options, Console& console) {
   format::UnpackLayout layout;
   {
     const InterruptScope interrupts;
+    std::error_code ignored;
+    // What can't be written is told at once, below.
+    if (!std::filesystem::exists(options.output.text, ignored)) {
+      if (Result<void> whole = check_pack(pack, console); !whole) {
+        return std::unexpected(with_next_step(std::move(whole).error(), options));
+      }
+    }
     ProgressBar progress(console, "unpacking");
     unpack.progress = progress.callback();
     Result<format::UnpackLayout> unpacked =

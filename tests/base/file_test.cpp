@@ -23,10 +23,12 @@ TEST(FileOpen, RefusesWhatIsNoRegularFile) {
   const TempDir dir;
   ASSERT_EQ(::mkfifo((dir / "fifo").c_str(), 0600), 0);
   for (const std::filesystem::path& path : {dir / "missing", dir / "fifo", dir.path()}) {
-    const Result<File> file = File::open(path);
-    ASSERT_FALSE(file) << path;
-    EXPECT_EQ(file.error().code(), ErrorCode::kMissing);
-    EXPECT_THAT(file.error().message(), HasSubstr(path.string()));
+    for (const ReadMode mode : {ReadMode::kBuffered, ReadMode::kDirect}) {
+      const Result<File> file = File::open(path, mode);
+      ASSERT_FALSE(file) << path;
+      EXPECT_EQ(file.error().code(), ErrorCode::kMissing);
+      EXPECT_THAT(file.error().message(), HasSubstr(path.string()));
+    }
   }
 }
 

@@ -439,6 +439,17 @@ TEST_F(Repack, UnpacksToAStandardCheckpoint) {
   EXPECT_EQ(run({"verify", "model.panda", "--source", "small"}).exit_code, 0);
 }
 
+TEST_F(Repack, UnpacksNothingOfADamagedPack) {
+  ASSERT_EQ(run({"repack", "model.safetensors", "--compress", "none"}).exit_code, 0);
+  for (const auto& entry : std::filesystem::directory_iterator(path("model.panda"))) {
+    if (entry.path().extension() == ".safetensors") {
+      damage(entry.path());
+    }
+  }
+  expect_failure(run({"unpack", "model.panda", "-o", "out"}), 6, {"damaged", "verify model.panda"});
+  EXPECT_FALSE(std::filesystem::exists(path("out")));
+}
+
 TEST_F(Repack, DryRunTellsSpace) {
   const RunResult dry = run({"repack", "model.safetensors", "-n"});
   EXPECT_THAT(dry.out, HasSubstr(" are free on its drive"));

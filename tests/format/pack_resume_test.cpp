@@ -124,6 +124,7 @@ TEST_F(ResumePack, FindsASourceThatWasWrittenToAndDatedBack) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   flip_byte(sample_.checkpoint_path(), embed.offset_bytes);
   std::filesystem::last_write_time(sample_.checkpoint_path(), written_at);
+  sample_.reopen();
   sample_.options().resume = ResumeMode::kAlways;
   const Result<Manifest> written = sample_.write();
   ASSERT_FALSE(written);
@@ -156,6 +157,7 @@ TEST_F(ResumePack, StartsAnewWhenTheSourceChanged) {
   std::filesystem::last_write_time(
       sample_.checkpoint_path(),
       std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
+  sample_.reopen();
   expect_written();
   EXPECT_THAT(log_, ElementsAre(AllOf(StartsWith("removing "), HasSubstr("is another one now"))));
 }

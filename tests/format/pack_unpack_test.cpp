@@ -240,6 +240,25 @@ TEST(UnpackPack, KeepsFilesWithoutTensorsAndMetadataWithoutEntries) {
   }
 }
 
+TEST(UnpackPack, NoticesThatThePackIsReplaced) {
+  const testing::TempDir dir;
+  SafetensorsBuilder builder;
+  builder.add_random("t", Dtype::kU8, {300});
+  builder.write(dir / "model.safetensors");
+  PackedCheckpoint packed(dir / "model.safetensors");
+  UnpackOptions options = no_reserve();
+  options.progress = [&](const Progress& progress) {
+    if (progress.done_bytes == progress.total_bytes) {
+      std::filesystem::remove(packed.dir / "pack" / "manifest.json");
+    }
+  };
+  const Result<UnpackLayout> unpacked = packed.unpack(options);
+  ASSERT_FALSE(unpacked);
+  EXPECT_EQ(unpacked.error().code(), ErrorCode::kStale);
+  EXPECT_FALSE(std::filesystem::exists(packed.dir / "out"));
+  EXPECT_FALSE(std::filesystem::exists(packed.dir / "out.partial"));
+}
+
 TEST(UnpackPack, FillsFilesUpToALimit) {
   const testing::TempDir dir;
   SafetensorsBuilder builder;

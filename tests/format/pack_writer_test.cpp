@@ -12,6 +12,7 @@
 
 #include "format/support/checkpoint_builder.h"
 #include "format/support/sample_pack.h"
+#include "source_watch.h"
 
 namespace trash_panda::format {
 namespace {
@@ -201,6 +202,7 @@ TEST_F(WritePackForeign, KeepsTheSource) {
   add(".trash-panda-partial", "");
   const std::string name = "base-00001.safetensors";
   std::filesystem::create_hard_link(sample_.checkpoint_path(), staging_ / name);
+  sample_.reopen();
   expect_refused("base-00001.safetensors in it is a file of the source");
   EXPECT_EQ(text(name), read_text(sample_.checkpoint_path()));
 }
@@ -289,6 +291,20 @@ TEST(WritePack, NoticesThatTheSourceChangesAndIsDatedBack) {
   ASSERT_FALSE(written);
   EXPECT_EQ(written.error().code(), ErrorCode::kStale);
   EXPECT_THAT(written.error().message(), HasSubstr("model.safetensors changed"));
+}
+
+TEST(WritePack, NoticesThatTheSourceChangedSinceItWasOpened) {
+  SamplePack sample;
+  const Checkpoint checkpoint = must(Checkpoint::open(sample.checkpoint_path()));
+  must(SourceWatch::start(checkpoint));
+  // Longer than a tick of the clock that files are dated by.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::string text = read_text(sample.checkpoint_path());
+  text.back() = static_cast<char>(text.back() ^ 1);
+  testing::write_text(sample.checkpoint_path(), text);
+  const Result<SourceWatch> watch = SourceWatch::start(checkpoint);
+  ASSERT_FALSE(watch);
+  EXPECT_EQ(watch.error().code(), ErrorCode::kStale);
 }
 
 TEST(WritePack, ReportsProgressInBytesUpToTheWhole) {

@@ -38,8 +38,7 @@ class SamplePack {
       builder_.add(layer + "empty", Dtype::kF16, {0, 4}, "");
     }
     builder_.write(checkpoint_path());
-    checkpoint_ = must(format::Checkpoint::open(checkpoint_path()));
-    find_weights();
+    reopen();
     lay_out();
     options_.generator = "trash-panda test";
     options_.reserve_bytes = 0;
@@ -53,6 +52,13 @@ class SamplePack {
   format::WeightTable& weights() { return weights_; }
   format::PackLayout& layout() { return layout_; }
   format::PackOptions& options() { return options_; }
+
+  /// As another run would find the checkpoint.
+  void reopen() {
+    weights_ = {};
+    checkpoint_ = must(format::Checkpoint::open(checkpoint_path()));
+    find_weights();
+  }
 
   Result<format::Manifest> lay_out_pack() {
     return format::lay_out_pack(*checkpoint_, weights_, layout_, options_);

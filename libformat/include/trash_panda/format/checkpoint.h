@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <sys/stat.h>
 #include <vector>
 
 #include "trash_panda/base/error.h"
@@ -35,6 +36,7 @@ struct CheckpointFile {
                                                 ///< the values that describe the model.
   bool has_metadata = false;  ///< A safetensors file says `__metadata__`, were it of no entries.
   FileKind kind = FileKind::kSafetensors;
+  struct stat opened = {};  ///< Of the file when it was opened, before its header was read.
 };
 
 /// The index that a checkpoint was opened by.

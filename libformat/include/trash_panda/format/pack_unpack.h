@@ -70,7 +70,9 @@ struct UnpackOptions {
 /// Works in `<target>.partial`, which is renamed at the end, and removed on failure.
 ///
 /// @retval kOutput       `target` exists, can't be written, or there is not enough space.
-/// @retval kCorrupt      The pack is damaged.
+/// @retval kCorrupt      The pack is damaged in what has to be understood. Checksums are not looked
+///                       at: verify_pack() does.
+/// @retval kStale        The pack was replaced meanwhile.
 /// @retval kInterrupted  `options.stop` was set.
 Result<UnpackLayout> unpack_pack(FileSystem& file_system, const std::filesystem::path& pack,
                                  const std::filesystem::path& target, const UnpackOptions& options);
