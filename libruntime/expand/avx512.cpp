@@ -1,9 +1,10 @@
-// expand() with AVX-512 F, BW and VL, 16 elements at a time.
+// expand() with AVX-512 F, BW and VL, 16 elements at a time, and BF16 where there is that.
 
 #ifdef __x86_64__
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -16,6 +17,8 @@
 // takes from any one file, must run on every CPU.
 #define TP_LANES __attribute__((target("avx512f,avx512bw,avx512vl")))
 #define TP_LANES_INLINE __attribute__((target("avx512f,avx512bw,avx512vl"), always_inline)) inline
+
+#define TP_ROUNDING_LANES __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
 
 namespace trash_panda::runtime {
 
@@ -68,6 +71,10 @@ struct Avx512Lanes {
     }
     /// Sign, the lower bits of the exponent, and the upper ones of the mantissa.
     static constexpr auto kHalfBits = static_cast<short>(0xbf80);
+    /// @param codes  Each in 16 bits, which its sign fills up.
+    TP_LANES_INLINE static __m512i halves(__m512i codes) {
+      return _mm512_and_si512(_mm512_slli_epi16(codes, 7), _mm512_set1_epi16(kHalfBits));
+    }
   };
 
   struct E5M2Source {
@@ -85,6 +92,7 @@ struct Avx512Lanes {
     TP_LANES_INLINE static __m256i odd_halves(__m256i codes) {
       return _mm256_and_si256(codes, _mm256_set1_epi16(static_cast<short>(0xff00)));
     }
+    TP_LANES_INLINE static __m512i halves(__m512i codes) { return _mm512_slli_epi16(codes, 8); }
   };
 
   struct Bf16Source {
@@ -278,6 +286,73 @@ TP_LANES void scale_or_look_up(const ElementRun& run, float scale) {
                         scale);
 }
 
+/// From here on no product of a scale and a code but zero is subnormal in BF16.
+constexpr float kRoundedScaleMin = 0x1p-110F;
+
+TP_LANES bool can_round(const float* scales, std::uint64_t count) {
+  const __m512i first = _mm512_set1_epi32(std::bit_cast<int>(kRoundedScaleMin));
+  const __m512i last = _mm512_set1_epi32(std::bit_cast<int>(kPlainScaleMax));
+  for (std::uint64_t at = 0; at < count; at += Lanes::kCount) {
+    const auto lanes =
+        static_cast<__mmask16>(kAllLanes >> (Lanes::kCount - std::min(Lanes::kCount, count - at)));
+    // Magnitudes are in the order of their bits.
+    const __m512i magnitudes = _mm512_and_si512(_mm512_maskz_loadu_epi32(lanes, scales + at),
+                                                _mm512_set1_epi32(0x7fff'ffff));
+    if ((_mm512_mask_cmplt_epi32_mask(lanes, magnitudes, first) |
+         _mm512_mask_cmpgt_epi32_mask(lanes, magnitudes, last)) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// scale_plain_tiles() with the instruction that rounds two vectors to one of BF16, which takes
+/// what is subnormal for zero.
+template <class Source, bool kPassesCaches>
+TP_ROUNDING_LANES bool round_plain_tiles(const ElementRun& run, const float* scales,
+                                         std::uint64_t tile_columns) {
+  Lanes::CodePairs largest = Lanes::no_codes();
+  std::uint64_t at = 0;
+  for (std::size_t tile = 0; at < run.count; ++tile) {
+    const Lanes::Floats factor = Lanes::splat(scales[tile] * Source::kHalfFactor);
+    const std::uint64_t end = std::min(at + tile_columns, run.count);
+    for (; at < end; at += 2 * Lanes::kCount) {
+      const __m256i codes = Lanes::load_halves(run.from + at);
+      largest = _mm256_max_epu8(largest, _mm256_and_si256(codes, _mm256_set1_epi8(0x7f)));
+      const __m512i halves = Source::halves(_mm512_cvtepi8_epi16(codes));
+      const Lanes::Floats first = Lanes::multiply(
+          _mm512_maskz_cvtph_ps(kAllLanes, _mm512_maskz_extracti64x4_epi64(0xf, halves, 0)),
+          factor);
+      const Lanes::Floats second = Lanes::multiply(
+          _mm512_maskz_cvtph_ps(kAllLanes, _mm512_maskz_extracti64x4_epi64(0xf, halves, 1)),
+          factor);
+      const auto result = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first));
+      auto* const to = reinterpret_cast<__m512i*>(run.to + at * Lanes::Bf16Target::kBytes);
+      if constexpr (kPassesCaches) {
+        _mm512_stream_si512(to, result);
+      } else {
+        _mm512_storeu_si512(to, result);
+      }
+    }
+  }
+  return !Lanes::has_special(largest, Source::kFirstSpecial);
+}
+
+/// RunKernels::scale_tiles, rounding as above where that is exact.
+template <class Source>
+bool round_tiles_to_bf16(const ElementRun& run, const float* scales, std::uint64_t tile_columns) {
+  constexpr std::uint64_t kStep = 2 * Lanes::kCount;
+  const std::uint64_t tile_count = (run.count + tile_columns - 1) / tile_columns;
+  if (run.count % kStep != 0 || tile_columns % kStep != 0 || !can_round(scales, tile_count)) {
+    return scale_tiles_to_bf16<Source>(run, scales, tile_columns);
+  }
+  const bool is_aligned =
+      reinterpret_cast<std::uintptr_t>(run.to) % (kStep * sizeof(std::uint16_t)) == 0;
+  return run.passes_caches && is_aligned
+             ? round_plain_tiles<Source, true>(run, scales, tile_columns)
+             : round_plain_tiles<Source, false>(run, scales, tile_columns);
+}
+
 template <class Source>
 void add_tables(RunKernels& kernels) {
   kernels.scale = scale_or_look_up<Source>;
@@ -301,9 +376,22 @@ std::optional<RunKernels> avx512_run_kernels(format::Dtype from, format::Dtype t
   return kernels;
 }
 
+std::optional<RunKernels> avx512_bf16_run_kernels(format::Dtype from, format::Dtype to) {
+  std::optional<RunKernels> kernels = avx512_run_kernels(from, to);
+  if (kernels && to == format::Dtype::kBf16) {
+    if (from == format::Dtype::kF8E4M3) {
+      kernels->scale_tiles = avx512::round_tiles_to_bf16<avx512::Lanes::E4M3Source>;
+    } else if (from == format::Dtype::kF8E5M2) {
+      kernels->scale_tiles = avx512::round_tiles_to_bf16<avx512::Lanes::E5M2Source>;
+    }
+  }
+  return kernels;
+}
+
 }  // namespace trash_panda::runtime
 
 #undef TP_LANES
+#undef TP_ROUNDING_LANES
 #undef TP_LANES_INLINE
 #undef TP_LANES_STRUCT
 

@@ -90,8 +90,11 @@ class Expander {
       const std::uint64_t first = row * grid.columns;
       if (row % grid.rows % grid.tile_rows == 0) {
         const std::uint64_t scale_at = cuda::scale_index(grid, first);
-        for (std::size_t tile = 0; tile < scales.size(); ++tile) {
-          scales[tile] = scale_[scale_at + tile];
+        if (scale_.floats != nullptr) {
+          std::copy_n(scale_.floats + scale_at, scales.size(), scales.begin());
+        } else {
+          std::ranges::transform(std::span(scale_.codes + scale_at, scales.size()), scales.begin(),
+                                 cuda::decode_e8m0);
         }
         take_scales(std::as_const(scales));
       }

@@ -22,6 +22,11 @@ bool has_f16c() {
   unsigned edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
+
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+         __builtin_cpu_supports("avx512vl") != 0;
+}
 #endif
 
 }  // namespace
@@ -29,11 +34,14 @@ bool has_f16c() {
 std::span<const ExpandImplementation> expand_implementations() {
   static const std::array kImplementations = {
 #ifdef __x86_64__
+      ExpandImplementation{
+          .name = "avx512_bf16",
+          .instructions = "AVX-512 F, BW, VL and BF16",
+          .is_supported = has_avx512() && __builtin_cpu_supports("avx512bf16") != 0,
+          .kernels = avx512_bf16_run_kernels},
       ExpandImplementation{.name = "avx512",
                            .instructions = "AVX-512 F, BW and VL",
-                           .is_supported = __builtin_cpu_supports("avx512f") != 0 &&
-                                           __builtin_cpu_supports("avx512bw") != 0 &&
-                                           __builtin_cpu_supports("avx512vl") != 0,
+                           .is_supported = has_avx512(),
                            .kernels = avx512_run_kernels},
       ExpandImplementation{.name = "avx2",
                            .instructions = "AVX2 and F16C",

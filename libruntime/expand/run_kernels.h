@@ -61,6 +61,8 @@ struct RunKernels {
 /// ExpandImplementation::kernels. Nothing for pairs that are too rare to be worth it: FNUZ and F64.
 [[nodiscard]] std::optional<RunKernels> avx2_run_kernels(format::Dtype from, format::Dtype to);
 [[nodiscard]] std::optional<RunKernels> avx512_run_kernels(format::Dtype from, format::Dtype to);
+[[nodiscard]] std::optional<RunKernels> avx512_bf16_run_kernels(format::Dtype from,
+                                                                format::Dtype to);
 #endif
 
 }  // namespace trash_panda::runtime

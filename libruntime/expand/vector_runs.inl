@@ -94,10 +94,13 @@ TP_LANES_INLINE std::uint64_t scale_pieces(const ElementRun& run, float scale) {
   return at;
 }
 
+/// Up to here a scale makes no NaN of numbers.
+constexpr float kPlainScaleMax = 0x1p118F;
+
 /// Whether a scale stays exact when it is multiplied by kHalfFactor, and makes no NaN of numbers.
 inline bool is_plain_scale(float scale) {
   const float magnitude = std::abs(scale);
-  return magnitude >= std::numeric_limits<float>::min() && magnitude <= 0x1p118F;
+  return magnitude >= std::numeric_limits<float>::min() && magnitude <= kPlainScaleMax;
 }
 
 template <class Source>

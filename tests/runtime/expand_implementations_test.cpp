@@ -188,6 +188,31 @@ TEST_P(ExpandImplementations, LongRunsOfEveryCodeTimesEveryKindOfScale) {
   }
 }
 
+/// Products at either end of what BF16 can hold, where instructions that round may flush.
+TEST_P(ExpandImplementations, TilesOfVerySmallAndVeryLargeScales) {
+  const Shape shape = {16, 512};
+  std::mt19937 random(17);
+  Bytes codes(std::size_t{16} * 512);
+  std::ranges::generate(codes, [&] { return static_cast<std::byte>(random() & 0xbbU); });
+  for (const int exponent : {-140, -126, -119, -118, -117, -111, -110, -109, 117, 118, 119, 127}) {
+    std::vector<float> scales(std::size_t{16} * 16);
+    std::ranges::generate(scales, [&] {
+      const float mantissa = 1.0F + 0x1p-23F * static_cast<float>(random() % (1U << 23U));
+      return std::ldexp(random() % 4 == 0 ? -mantissa : mantissa, exponent);
+    });
+    for (const Dtype from : {Dtype::kF8E4M3, Dtype::kF8E5M2}) {
+      expect_portable_bits({.dtype = from,
+                            .shape = &shape,
+                            .payload = codes,
+                            .scale = scales,
+                            .granularity = Granularity::kBlock,
+                            .block_rows = 1,
+                            .block_columns = 32},
+                           Dtype::kBf16);
+    }
+  }
+}
+
 /// Tiles whose widths are of whole vectors, with codes and scales of every kind.
 TEST_P(ExpandImplementations, WideTilesOfEveryCodeTimesEveryKindOfScale) {
   std::vector<float> kinds = special_scales();

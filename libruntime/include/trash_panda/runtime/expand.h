@@ -29,7 +29,7 @@ struct RunKernels;
 
 /// One set of inner loops. All of them make the same bits.
 struct ExpandImplementation {
-  std::string_view name;          ///< "avx512", "avx2" or "portable".
+  std::string_view name;          ///< "avx512_bf16", "avx512", "avx2" or "portable".
   std::string_view instructions;  ///< What the CPU must have, for people; empty for "portable".
   bool is_supported;              ///< Whether this CPU, under this operating system, has it.
   /// Its loops for a pair of dtypes; nothing: those of "portable" do it.
