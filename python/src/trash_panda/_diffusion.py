@@ -95,7 +95,7 @@ def pipeline(
             )
         options = {name: part.model for name, part in offloaded.items()} | components
         if compute is not None:
-            options.setdefault("torch_dtype", torch_dtype(compute))
+            options.setdefault(_dtype_argument(diffusers), torch_dtype(compute))
         pipe = _class(diffusers, cls).from_pretrained(folder, variant=variant, **options)
         pipe = pipe.to(choose_place(device).device)
         pipe.offloaded = offloaded
@@ -112,6 +112,12 @@ def _diffusers() -> Any:
             "pip install diffusers"
         ) from error
     return diffusers
+
+
+def _dtype_argument(diffusers: Any) -> str:
+    """What from_pretrained() calls the dtype: the older name warns from 0.40 on."""
+    major, minor = (int(part) for part in diffusers.__version__.split(".")[:2])
+    return "dtype" if (major, minor) >= (0, 40) else "torch_dtype"
 
 
 def _class(diffusers: Any, cls: Any) -> Any:
