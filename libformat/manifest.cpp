@@ -18,11 +18,14 @@ constexpr std::uint64_t kManifestBytesMax = kGiB;
 Result<void> check_shard_file(const std::filesystem::path& pack, const PackedShard& shard) {
   const std::filesystem::path path = pack / shard.name;
   const Result<File> file = File::open(path);
+  if (!file && file.error().code() != ErrorCode::kMissing) {
+    return std::unexpected(
+        Error(file.error())
+            .with_hint("see that it may be read, and look at the drive; it may well be whole"));
+  }
   if (!file) {
     return std::unexpected(Error(file.error())
-                               .with_code(file.error().code() == ErrorCode::kMissing
-                                              ? ErrorCode::kCorrupt
-                                              : file.error().code())
+                               .with_code(ErrorCode::kCorrupt)
                                .with_reason("missing_shard")
                                .with_hint("copy or repack it again"));
   }

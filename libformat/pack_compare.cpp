@@ -387,7 +387,8 @@ Result<void> check_has_same_tensors(const Manifest& manifest, const Pairing& pai
     const PackedTensor& tensor =
         manifest.extents[pair.place.extent_index].tensors[pair.place.tensor_index];
     difference = fmt::format("has no \"{}\" that is {} {}", printable(pair.source_name),
-                             dtype_name(tensor.dtype), to_string(tensor.shape));
+                             dtype_name(tensor.source.dtype.value_or(tensor.dtype)),
+                             to_string(tensor.shape));
   } else if (!pairing.unpacked.empty()) {
     difference =
         fmt::format("has a \"{}\", the pack has none", printable(pairing.unpacked.front()));

@@ -59,8 +59,12 @@ JournalContents read_journal(const std::filesystem::path& path) {
   if (!key) {
     return contents;
   }
+  const std::optional<std::string_view> conversions = take_line(rest);
+  if (!conversions) {
+    return contents;
+  }
   contents.key = *key;
-  contents.key_end_bytes = text.size() - rest.size();
+  contents.conversions = *conversions;
   while (const std::optional<std::string_view> line = take_line(rest)) {
     Result<PackedExtent> extent = parse_extent_line(*line, "journal");
     if (!extent) {
@@ -73,11 +77,11 @@ JournalContents read_journal(const std::filesystem::path& path) {
 }
 
 Result<PackJournal> PackJournal::begin(FileSystem& file_system, const std::filesystem::path& path,
-                                       std::string_view key) {
+                                       std::string_view key, std::string_view conversions) {
   TP_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
                       file_system.open_file(path, 0, WriteMode::kBuffered));
   PackJournal journal(std::move(file), 0, /*has_extents=*/false);
-  TP_RETURN_IF_ERROR(journal.append_lines(journal_line(key)));
+  TP_RETURN_IF_ERROR(journal.append_lines(journal_line(key) + journal_line(conversions)));
   return journal;
 }
 

@@ -1,6 +1,7 @@
 #include "pack_resume.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 #include "bulk_reader.h"
 #include "chunk_pipeline.h"
 #include "coded_extent.h"
+#include "conversion_line.h"
 #include "extent_placer.h"
 #include "left_over.h"
 #include "pack_journal.h"
@@ -185,6 +187,25 @@ Result<ResumePoint> find_resume_point(const StagingDirectory& staging, const std
 
 bool pack_can_resume(const std::filesystem::path& target) {
   return !read_journal(partial_pack_path(target) / kStagingMarkName).extents.empty();
+}
+
+std::string conversion_record_key(std::string_view chosen_by, const SourceWatch& watch) {
+  const std::string text = fmt::format("{}\n{}", chosen_by, watch.state());
+  return checksum_hex(std::as_bytes(std::span(text)));
+}
+
+std::optional<std::map<std::size_t, WeightConversion>> interrupted_conversions(
+    const std::filesystem::path& target, const Checkpoint& checkpoint, std::string_view key) {
+  const JournalContents journal = read_journal(partial_pack_path(target) / kStagingMarkName);
+  const Result<SourceWatch> watch = SourceWatch::start(checkpoint);
+  if (journal.extents.empty() || !watch) {
+    return std::nullopt;
+  }
+  Result<ConversionRecord> record = parse_conversion_line(journal.conversions);
+  if (!record || record->key != conversion_record_key(key, *watch)) {
+    return std::nullopt;
+  }
+  return std::move(record)->conversions;
 }
 
 }  // namespace trash_panda::format

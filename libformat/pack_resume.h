@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trash_panda/base/error.h"
@@ -10,6 +11,7 @@
 #include "trash_panda/format/manifest.h"
 
 #include "extent_source.h"
+#include "source_watch.h"
 #include "staging_directory.h"
 
 namespace trash_panda::format {
@@ -37,5 +39,9 @@ struct ResumePoint {
 Result<ResumePoint> find_resume_point(const StagingDirectory& staging, const std::string& key,
                                       const Manifest& manifest, const ExtentSource& source,
                                       StopFlag stop);
+
+/// What a journal's record of conversions is known by.
+[[nodiscard]] std::string conversion_record_key(std::string_view chosen_by,
+                                                const SourceWatch& watch);
 
 }  // namespace trash_panda::format

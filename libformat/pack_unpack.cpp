@@ -134,7 +134,7 @@ Result<void> check_unpack_space(FileSystem& file_system, const std::filesystem::
                         "to stay free, but only {} are free",
                         printable(folder), format_bytes(needed_bytes), format_bytes(reserve_bytes),
                         format_bytes(free_bytes)))
-          .with_hint("free some, or choose an output on another drive"));
+          .with_hint("free some, choose an output on another drive, or lower the reserve"));
 }
 
 /// Shards are opened one after the other: of a pack that was replaced meanwhile some would be old.

@@ -12,6 +12,7 @@
 #include "trash_panda/format/checksum.h"
 #include "trash_panda/format/linked_shard.h"
 
+#include "conversion_line.h"
 #include "extent_source.h"
 #include "manifest_check.h"
 #include "pack_journal.h"
@@ -101,6 +102,11 @@ class PackWrite {
     return checksum_hex(bytes_of(write_manifest(manifest_) + watch_.state() + place));
   }
 
+  [[nodiscard]] std::string conversion_record() const {
+    return write_conversion_line({.key = conversion_record_key(layout_.conversions_key, watch_),
+                                  .conversions = layout_.conversions});
+  }
+
   [[nodiscard]] Result<void> check_space() const {
     return check_pack_space(file_system_, staging_.target(), layout_, manifest_, options_);
   }
@@ -114,8 +120,9 @@ class PackWrite {
         options_.log(LogLevel::kInfo, fmt::format("removing {}, which an interrupted run left: {}",
                                                   printable(staging_.path()), point.obstacle));
       }
-      TP_ASSIGN_OR_RETURN(PackJournal journal,
-                          PackJournal::begin(file_system_, staging_.journal_path(), key()));
+      TP_ASSIGN_OR_RETURN(
+          PackJournal journal,
+          PackJournal::begin(file_system_, staging_.journal_path(), key(), conversion_record()));
       TP_RETURN_IF_ERROR(staging_.clear(options_.log));
       can_resume_ = false;
       return journal;

@@ -73,7 +73,7 @@ class WeightScanner {
   Result<void> look_at(std::size_t weight_index) {
     const Weight& weight = weights_.weights[weight_index];
     if (may_be_narrow(weight)) {
-      TP_ASSIGN_OR_RETURN(const bool is_narrow, is_narrow_throughout(weight));
+      TP_ASSIGN_OR_RETURN(const bool is_narrow, is_narrow_throughout(weight_index));
       if (is_narrow) {
         choice_.conversions[weight_index] = {.dtype = Dtype::kBf16, .is_exact = true};
         return {};
@@ -84,18 +84,28 @@ class WeightScanner {
     }
     WeightConversion conversion = {.dtype = *request_.rounded_to};
     if (conversion.dtype == Dtype::kF8E4M3) {
-      TP_ASSIGN_OR_RETURN(const float largest, find_largest(weight));
-      if (!std::isfinite(largest)) {
+      TP_ASSIGN_OR_RETURN(conversion.scale, find_fp8_scale(weight_index));
+      if (!conversion.scale) {
         choice_.kept.emplace_back(weight.name);
         return {};
       }
-      conversion.scale = fp8_scale(largest);
     }
     choice_.conversions[weight_index] = conversion;
     return {};
   }
 
-  Result<bool> is_narrow_throughout(const Weight& weight) {
+  /// What an earlier scan found for a weight; null: nothing.
+  [[nodiscard]] const WeightConversion* known(std::size_t weight_index) const {
+    const auto found = request_.known->find(weight_index);
+    return found == request_.known->end() ? nullptr : &found->second;
+  }
+
+  Result<bool> is_narrow_throughout(std::size_t weight_index) {
+    if (request_.known) {
+      const WeightConversion* found = known(weight_index);
+      return found != nullptr && found->is_exact;
+    }
+    const Weight& weight = weights_.weights[weight_index];
     const std::uint64_t size_bytes = record_of(weight).size_bytes;
     std::vector<std::byte> sample(std::min(kSampleBytes, size_bytes));
     TP_RETURN_IF_ERROR(checkpoint_.read_tensor_part(weight.tensor_index, 0, sample));
@@ -109,6 +119,16 @@ class WeightScanner {
       is_narrow = is_narrow && are_bf16(bytes);
     }));
     return is_narrow;
+  }
+
+  /// The scale of a weight that becomes F8_E4M3; nothing where a value is not finite.
+  Result<std::optional<float>> find_fp8_scale(std::size_t weight_index) {
+    if (request_.known) {
+      const WeightConversion* found = known(weight_index);
+      return found == nullptr ? std::nullopt : found->scale;
+    }
+    TP_ASSIGN_OR_RETURN(const float largest, find_largest(weights_.weights[weight_index]));
+    return std::isfinite(largest) ? std::optional(fp8_scale(largest)) : std::nullopt;
   }
 
   /// The largest magnitude of a weight's values; NaN if there is one.

@@ -251,7 +251,9 @@ Result<void> run_repack(const RepackOptions& options, Console& console) {
       choose_target(options, path, options.dry_run ? TargetUse::kDryRun : TargetUse::kWrite,
                     console));
   TP_ASSIGN_OR_RETURN(RepackInput input, load_repack_input(options, path, target.staged, console));
-  TP_RETURN_IF_ERROR(choose_dtypes(options, input, console));
+  if (Result<void> chosen = choose_dtypes(options, target.staged, input, console); !chosen) {
+    return std::unexpected(with_way_on(std::move(chosen).error(), options, target));
+  }
   pack.disk_prefix = target.disk_prefix;
   if (target.replaces) {
     TP_RETURN_IF_ERROR(refuse_source_inside(target.final, input.model.checkpoint));

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "commands.h"
 #include "json_text.h"
 #include "model_input.h"
+#include "output_file.h"
 #include "progress_bar.h"
 #include "resume_command.h"
 #include "signals.h"
@@ -92,6 +94,37 @@ Error with_next_step(Error error, const UnpackOptions& options) {
                                                 unpack_command(options)));
 }
 
+/// Whether a folder's name ends with its own: "." and "a/.." say where it is, not what it is
+/// called.
+bool has_own_name(const std::filesystem::path& path) {
+  const std::filesystem::path name = path.lexically_normal().filename();
+  return name != "." && name != "..";
+}
+
+/// Tells at once what can't be written.
+///
+/// @retval kUsage   It lies inside the pack. @retval kOutput  It is there, or its folder isn't.
+Result<void> check_target(const std::filesystem::path& target, const std::filesystem::path& pack) {
+  std::error_code error;
+  if (!has_own_name(target) ||
+      std::filesystem::exists(std::filesystem::symlink_status(target, error))) {
+    return std::unexpected(
+        Error(ErrorCode::kOutput, fmt::format("{} already exists", printable(target)))
+            .with_hint("a checkpoint gets a new folder: give it another name with -o"));
+  }
+  const std::filesystem::path folder =
+      folder_of(target.has_filename() ? target : target.parent_path());  // "out/" is called "out".
+  TP_RETURN_IF_ERROR(check_output_folder(folder, "-o"));
+  const std::filesystem::path real_pack = std::filesystem::canonical(pack, error);
+  const std::filesystem::path real_folder = std::filesystem::canonical(folder, error);
+  if (std::ranges::mismatch(real_pack, real_folder).in1 == real_pack.end()) {
+    return std::unexpected(
+        Error(ErrorCode::kUsage, fmt::format("{} is inside the pack", printable(target)))
+            .with_hint("choose another place with -o"));
+  }
+  return {};
+}
+
 /// A checkpoint must not be made of bytes that are not those that were packed.
 Result<void> check_pack(const std::filesystem::path& pack, Console& console) {
   ProgressBar progress(console, "verifying");
@@ -101,11 +134,11 @@ Result<void> check_pack(const std::filesystem::path& pack, Console& console) {
   if (report.mismatches.empty()) {
     return {};
   }
+  const bool is_unreadable = report.unreadable_count == report.mismatches.size();
   return std::unexpected(
-      Error(ErrorCode::kMismatch,
-            fmt::format("{} is damaged or can't be read, nothing was unpacked: "
-                        "{}",
-                        printable(pack), report.mismatches.front()))
+      Error(is_unreadable ? ErrorCode::kFailed : ErrorCode::kMismatch,
+            fmt::format("{} {}, nothing was unpacked: {}", printable(pack),
+                        is_unreadable ? "can't be read" : "is damaged", report.mismatches.front()))
           .with_hint(fmt::format("trash-panda verify {} lists all", path_argument(pack))));
 }
 
@@ -119,15 +152,12 @@ Result<void> run_unpack(const UnpackOptions& options, Console& console) {
   const std::filesystem::path pack = options.pack.text;
   TP_ASSIGN_OR_RETURN(format::UnpackOptions unpack, unpack_options(options, console));
   TP_ASSIGN_OR_RETURN(const format::Manifest manifest, format::read_manifest(pack));
+  TP_RETURN_IF_ERROR(check_target(options.output.text, pack));
   format::UnpackLayout layout;
   {
     const InterruptScope interrupts;
-    std::error_code ignored;
-    // What can't be written is told at once, below.
-    if (!std::filesystem::exists(options.output.text, ignored)) {
-      if (Result<void> whole = check_pack(pack, console); !whole) {
-        return std::unexpected(with_next_step(std::move(whole).error(), options));
-      }
+    if (Result<void> whole = check_pack(pack, console); !whole) {
+      return std::unexpected(with_next_step(std::move(whole).error(), options));
     }
     ProgressBar progress(console, "unpacking");
     unpack.progress = progress.callback();

@@ -29,12 +29,13 @@ Error mismatch_error(const std::filesystem::path& pack, const format::VerifyRepo
       report.mismatches.begin(), report.mismatches.begin() + static_cast<std::ptrdiff_t>(named));
   const std::size_t rest = report.mismatches.size() - named;
   const bool is_unreadable = report.unreadable_count == report.mismatches.size();
-  return Error(ErrorCode::kMismatch,
+  return Error(is_unreadable ? ErrorCode::kFailed : ErrorCode::kMismatch,
                fmt::format("{} {}: {}{}", printable(pack),
                            is_unreadable ? "can't be read" : "is damaged", fmt::join(first, "; "),
                            rest == 0 ? std::string() : fmt::format(" and {} more", rest)))
-      .with_hint(is_unreadable ? "look at the drive first; the pack itself may be whole"
-                               : "repack it from its source");
+      .with_hint(is_unreadable
+                     ? "see that it may be read, and look at the drive; it may well be whole"
+                     : "repack it from its source");
 }
 
 std::string_view depth_name(const VerifyOptions& options) {

@@ -43,6 +43,22 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
+Result<void> check_output_folder(const std::filesystem::path& folder, std::string_view flag) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) {
+    return std::unexpected(
+        Error(ErrorCode::kOutput, fmt::format("{} is not a folder", printable(folder)))
+            .with_hint(fmt::format("make it first, or choose another place with {}", flag)));
+  }
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+    return std::unexpected(Error::from_errno(errno,
+                                             fmt::format("can't write to {}", printable(folder)),
+                                             ErrorCode::kOutput)
+                               .with_hint(fmt::format("choose another place with {}", flag)));
+  }
+  return {};
+}
+
 Result<void> check_output_file(const std::filesystem::path& path, Overwrite overwrite) {
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);

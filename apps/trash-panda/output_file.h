@@ -14,6 +14,13 @@ namespace trash_panda::cli {
 /// The folder that a path is in; "." for a plain name.
 [[nodiscard]] std::filesystem::path folder_of(const std::filesystem::path& path);
 
+/// Whether something can be put into a folder: called before long work, so that it is not done in
+/// vain.
+///
+/// @param flag      The option that chooses another one, for the hint.
+/// @retval kOutput  It is no folder, or may not be written to.
+Result<void> check_output_folder(const std::filesystem::path& folder, std::string_view flag);
+
 enum class Overwrite { kRefuse, kReplace };
 
 /// Whether `path` may be written: called before long work, so that it is not done in vain.

@@ -1,14 +1,12 @@
 #include "pack_target.h"
 
 #include <array>
-#include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -75,28 +73,12 @@ fs::path default_target(const Setting& model, const fs::path& model_path) {
   return path.parent_path() / (stem_of(path) + ".panda");
 }
 
-Result<void> check_folder(const fs::path& folder) {
-  std::error_code error;
-  if (!fs::is_directory(folder, error)) {
-    return std::unexpected(
-        Error(ErrorCode::kOutput, fmt::format("{} is not a folder", printable(folder)))
-            .with_hint("make it first, or choose another place with -o"));
-  }
-  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-    return std::unexpected(Error::from_errno(errno,
-                                             fmt::format("can't write to {}", printable(folder)),
-                                             ErrorCode::kOutput)
-                               .with_hint("choose another place with -o"));
-  }
-  return {};
-}
-
 /// What the file of the disk tier's shard is to be called, up to what the library adds.
 Result<fs::path> disk_prefix(const Setting& disk_dir, const fs::path& target) {
   if (!disk_dir.given()) {
     return fs::path();
   }
-  TP_RETURN_IF_ERROR(check_folder(disk_dir.text));
+  TP_RETURN_IF_ERROR(check_output_folder(disk_dir.text, "--disk-dir"));
   std::error_code error;
   const fs::path folder = fs::canonical(disk_dir.text, error);
   if (error) {
@@ -140,7 +122,7 @@ Result<PackTarget> choose_target(const RepackOptions& options, const fs::path& m
                                         : default_target(options.model, model_path);
   target.staged = target.final;
   const fs::path folder = folder_of(target.final);
-  TP_RETURN_IF_ERROR(check_folder(folder));
+  TP_RETURN_IF_ERROR(check_output_folder(folder, "-o"));
   TP_ASSIGN_OR_RETURN(target.disk_prefix, disk_prefix(options.disk_dir, target.final));
   std::error_code error;
   if (!fs::exists(fs::symlink_status(target.final, error))) {

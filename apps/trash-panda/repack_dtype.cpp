@@ -2,7 +2,9 @@
 
 #include <array>
 #include <cstddef>
+#include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -17,6 +19,7 @@
 #include "progress_bar.h"
 #include "setting.h"
 #include "signals.h"
+#include "version_info.h"
 
 namespace trash_panda::cli {
 
@@ -43,24 +46,36 @@ std::optional<format::Dtype> rounded_dtype(DtypeWord word, const plan::Plan& pla
   return std::nullopt;
 }
 
+/// What the choice depends on besides the files, the program's version included.
+std::string conversions_key(const format::ConversionRequest& request) {
+  return fmt::format("{} {} {}", kVersion, request.narrows,
+                     request.rounded_to ? format::dtype_name(*request.rounded_to) : "");
+}
+
 }  // namespace
 
-Result<void> choose_dtypes(const RepackOptions& options, RepackInput& input, Console& console) {
+Result<void> choose_dtypes(const RepackOptions& options, const std::filesystem::path& staged,
+                           RepackInput& input, Console& console) {
   TP_ASSIGN_OR_RETURN(const std::optional<std::size_t> index,
                       choice_of(options.dtype, kDtypeWords));
   constexpr std::array kWords = {DtypeWord::kKeep, DtypeWord::kCompute, DtypeWord::kBf16,
                                  DtypeWord::kFp8};
   const InterruptScope interrupts;
   ProgressBar progress(console, "looking at weights");
+  format::ConversionRequest request = {
+      .narrows = options.compress.text != "none",
+      .rounded_to = rounded_dtype(kWords.at(index.value_or(0)), input.plan),
+      .depth = options.dry_run ? format::ScanDepth::kSample : format::ScanDepth::kFull,
+      .progress = progress.callback(),
+      .stop = stop_flag()};
+  input.layout.conversions_key = conversions_key(request);
+  if (!options.no_resume) {
+    request.known = format::interrupted_conversions(staged, input.model.checkpoint,
+                                                    input.layout.conversions_key);
+  }
   TP_ASSIGN_OR_RETURN(
       format::ConversionChoice choice,
-      format::choose_conversions(
-          input.model.checkpoint, input.model.weights,
-          {.narrows = options.compress.text != "none",
-           .rounded_to = rounded_dtype(kWords.at(index.value_or(0)), input.plan),
-           .depth = options.dry_run ? format::ScanDepth::kSample : format::ScanDepth::kFull,
-           .progress = progress.callback(),
-           .stop = stop_flag()}));
+      format::choose_conversions(input.model.checkpoint, input.model.weights, request));
   if (!choice.kept.empty()) {
     input.warnings.push_back(fmt::format("{} with infinities or NaN {} not rounded to fp8: {}",
                                          counted(choice.kept.size(), "weight"),

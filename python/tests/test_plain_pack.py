@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,23 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_holds_the_source(checkpoint: Path, tmp_path: Path, compress: str) -> None:
     run_cli("repack", checkpoint, "-o", tmp_path / "pack", "--compress", compress, "--reserve", "0")
     assert read_pack(tmp_path / "pack") == read_safetensors(checkpoint)
+
+
+def test_it_needs_no_plan(checkpoint: Path, tmp_path: Path) -> None:
+    run_cli("repack", checkpoint, "-o", tmp_path / "pack", "--reserve", "0")
+    (tmp_path / "pack" / "plan.toml").unlink()
+    assert read_pack(tmp_path / "pack") == read_safetensors(checkpoint)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "base-00001.safetensors"])
+def test_damage_is_refused(tmp_path: Path, name: str) -> None:
+    pack = tmp_path / "pack"
+    shutil.copytree(GOLDEN / "v1_raw.panda", pack)
+    data = bytearray((pack / name).read_bytes())
+    data[-8 if name.endswith("safetensors") else data.index(b"shape") + 8] ^= 1
+    (pack / name).write_bytes(data)
+    with pytest.raises(ValueError, match="checksum"):
+        read_pack(pack)
 
 
 def test_golden_packs_hold_their_sources() -> None:

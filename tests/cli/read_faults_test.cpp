@@ -61,9 +61,14 @@ TEST_F(ReadFaults, AreNoDamageForVerifyEither) {
   ASSERT_EQ(run({"repack", "model.safetensors"}).exit_code, 0);
   const RunResult result =
       run_program({"verify", "model.panda"}, with("TP_FAIL_READS_OF", "/model.panda/base-"));
-  EXPECT_EQ(result.exit_code, 6) << result.err;
+  EXPECT_EQ(result.exit_code, 1) << result.err;
   EXPECT_THAT(result.err, HasSubstr("can't be read"));
   EXPECT_THAT(result.err, ::testing::Not(HasSubstr("damaged")));
+  const RunResult unpacked = run_program({"unpack", "model.panda", "-o", "back"},
+                                         with("TP_FAIL_READS_OF", "/model.panda/base-"));
+  EXPECT_EQ(unpacked.exit_code, 1) << unpacked.err;
+  EXPECT_THAT(unpacked.err, HasSubstr("can't be read"));
+  EXPECT_FALSE(std::filesystem::exists(path("back")));
 }
 
 TEST_F(ReadFaults, SlowAnUnpackingThatIsInterruptedAndSaysHowToGoOn) {

@@ -133,6 +133,29 @@ TEST_F(RepackInterrupted, ByAKillIsTakenOnWith) {
   expect_as_undisturbed();
 }
 
+TEST_F(RepackInterrupted, TakesOverWhatWeightsAreStoredAs) {
+  SafetensorsBuilder builder;
+  for (int i = 0; i < kBlocks; ++i) {
+    // Every third is a BF16 in disguise; what a weight becomes depends on its values.
+    std::vector<float> values(256 * 512);
+    for (std::size_t k = 0; k < values.size(); ++k) {
+      values[k] = static_cast<float>(k % 200) / (i % 3 == 0 ? 64.0F : 63.0F);
+    }
+    builder.add(fmt::format("layers.{}.weight", i), format::Dtype::kF32, {256, 512},
+                bytes_of(values));
+  }
+  builder.write(path("deep.safetensors"));
+  for (const char* dtype : {"keep", "fp8"}) {
+    EXPECT_EQ(interrupt(SIGINT, {"--dtype", dtype}).exit_code, 130);
+    const RunResult resumed = run({"repack", "deep.safetensors", "--dtype", dtype, "--resume"});
+    EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+    EXPECT_EQ(run({"repack", "deep.safetensors", "--dtype", dtype, "-o", "whole"}).exit_code, 0);
+    EXPECT_EQ(read_text(path("deep.panda/manifest.json")), read_text(path("whole/manifest.json")));
+    std::filesystem::remove_all(path("deep.panda"));
+    std::filesystem::remove_all(path("whole"));
+  }
+}
+
 TEST_F(RepackInterrupted, StartsAnewForOtherOptionsUnlessTold) {
   EXPECT_EQ(interrupt(SIGINT).exit_code, 130);
   expect_failure(run({"repack", "deep.safetensors", "--align", "64KiB", "--resume", "-q"}), 10,

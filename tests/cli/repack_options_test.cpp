@@ -214,7 +214,8 @@ TEST_F(RepackDiskDir, SaysWhatBothDrivesHaveFree) {
 }
 
 TEST_F(RepackDiskDir, HasToBeThere) {
-  expect_failure(run({"repack", "model.safetensors", "--disk-dir", "absent"}), 7, {"absent"});
+  expect_failure(run({"repack", "model.safetensors", "--disk-dir", "absent"}), 7,
+                 {"absent", "choose another place with --disk-dir"});
 }
 
 }  // namespace

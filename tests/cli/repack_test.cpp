@@ -439,6 +439,20 @@ TEST_F(Repack, UnpacksToAStandardCheckpoint) {
   EXPECT_EQ(run({"verify", "model.panda", "--source", "small"}).exit_code, 0);
 }
 
+TEST_F(Repack, UnpackTellsAtOnceWhatCantBeWritten) {
+  ASSERT_EQ(run({"repack", "model.safetensors"}).exit_code, 0);
+  std::filesystem::create_directory(path("folder"));
+  for (const char* target :
+       {".", "folder", "folder/", "folder/..", "model.panda", "model.safetensors"}) {
+    expect_failure(run({"unpack", "model.panda", "-o", target}), 7, {"already exists", "-o"});
+  }
+  expect_failure(run({"unpack", "model.panda", "-o", "absent/out"}), 7, {"absent", "make it"});
+  expect_failure(run({"unpack", "model.panda", "-o", "model.panda/out"}), 2, {"inside the pack"});
+  expect_failure(run({"unpack", "model.panda", "-o", "out", "--reserve", "1000000TB"}), 7,
+                 {"not enough space", "reserve"});
+  EXPECT_EQ(run({"unpack", "model.panda", "-o", "folder/out/"}).exit_code, 0);
+}
+
 TEST_F(Repack, UnpacksNothingOfADamagedPack) {
   ASSERT_EQ(run({"repack", "model.safetensors", "--compress", "none"}).exit_code, 0);
   for (const auto& entry : std::filesystem::directory_iterator(path("model.panda"))) {

@@ -5,8 +5,11 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <limits>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <sys/stat.h>
 #include <thread>
 #include <utility>
@@ -19,6 +22,7 @@
 #include "trash_panda/format/checksum.h"
 #include "trash_panda/format/pack_writer.h"
 
+#include "conversion_line.h"
 #include "format/support/fault_file_system.h"
 #include "format/support/sample_pack.h"
 #include "pack_journal.h"
@@ -30,6 +34,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::must;
+using ::testing::Not;
 using testing::read_text;
 using testing::SamplePack;
 using ::testing::StartsWith;
@@ -102,6 +107,19 @@ class ResumePack : public ::testing::Test {
   std::vector<std::string> log_;
   std::uint64_t first_done_bytes_ = UINT64_MAX;
 };
+
+TEST_F(ResumePack, KnowsTheConversionsOfTheSameFilesAndRules) {
+  const auto find = [&](std::string_view key) {
+    return interrupted_conversions(sample_.target(),
+                                   must(Checkpoint::open(sample_.checkpoint_path())), key);
+  };
+  EXPECT_EQ(find(sample_.layout().conversions_key), sample_.layout().conversions);
+  EXPECT_EQ(find("other rules"), std::nullopt);
+  EXPECT_EQ(interrupted_conversions(sample_.dir() / "elsewhere", sample_.checkpoint(), ""),
+            std::nullopt);
+  testing::write_text(sample_.checkpoint_path(), read_text(sample_.checkpoint_path()));
+  EXPECT_EQ(find(sample_.layout().conversions_key), std::nullopt);
+}
 
 TEST_F(ResumePack, TakesOnBehindTheLastFinishedExtent) {
   expect_written();
@@ -300,6 +318,30 @@ TEST_F(ResumePack, ExpectsNoRoomFromWhatLiesOnAnotherDrive) {
   std::filesystem::remove(shard);
   std::filesystem::create_symlink(elsewhere / "shard", shard);
   EXPECT_EQ(needed_bytes(), before_bytes + shard_bytes);
+}
+
+TEST(ConversionLine, GivesBackWhatWasWritten) {
+  const ConversionRecord record = {
+      .key = "k\n\"",
+      .conversions = {
+          {0, {.dtype = Dtype::kBf16, .is_exact = true}},
+          {7, {.dtype = Dtype::kF16}},
+          {90'000, {.dtype = Dtype::kF8E4M3, .scale = std::numeric_limits<float>::denorm_min()}}}};
+  const std::string line = write_conversion_line(record);
+  EXPECT_THAT(line, Not(HasSubstr("\n")));
+  const ConversionRecord back = must(parse_conversion_line(line));
+  EXPECT_EQ(back.key, record.key);
+  EXPECT_EQ(back.conversions, record.conversions);
+}
+
+TEST(ConversionLine, RefusesWhatIsNone) {
+  for (const std::string_view text :
+       {"", "{}", "[]", "{\"key\":\"k\",\"conversions\":[{\"weight\":0}]}",
+        "{\"key\":\"k\",\"conversions\":[{\"weight\":0,\"dtype\":\"X\"}]}",
+        "{\"key\":\"k\",\"conversions\":[{\"weight\":0,\"dtype\":\"BF16\","
+        "\"scale_bits\":4294967296}]}"}) {
+    EXPECT_EQ(parse_conversion_line(text).error().code(), ErrorCode::kCorrupt) << text;
+  }
 }
 
 TEST(ReadJournal, IsEmptyForWhatIsNone) {

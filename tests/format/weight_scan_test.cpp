@@ -181,6 +181,22 @@ TEST(ChooseConversions, KeepsWhatHasNoFiniteScale) {
   EXPECT_EQ(choice.conversions.begin()->second.scale, 1.0F);
 }
 
+TEST(ChooseConversions, ReadsNothingWhereAnEarlierCallFoundThem) {
+  ConvertedSample sample;
+  for (const std::optional<Dtype> rounded :
+       {std::optional<Dtype>(), std::optional(Dtype::kBf16), std::optional(Dtype::kF8E4M3)}) {
+    ConversionRequest request = {.narrows = true, .rounded_to = rounded};
+    const ConversionChoice found = sample.choose(request);
+    std::uint64_t read_bytes = 0;
+    request.known = found.conversions;
+    request.progress = [&](const Progress& progress) { read_bytes = progress.done_bytes; };
+    const ConversionChoice again = sample.choose(request);
+    EXPECT_EQ(again.conversions, found.conversions);
+    EXPECT_EQ(again.kept, found.kept);
+    EXPECT_EQ(read_bytes, 0U);
+  }
+}
+
 TEST(ChooseConversions, StopsWhenAsked) {
   ConvertedSample sample;
   const std::atomic<bool> stop = true;

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trash_panda/base/error.h"
@@ -59,6 +60,8 @@ struct PackLayout {
   std::vector<ExtentLayout> extents;
   /// By index into WeightTable::weights.
   std::map<std::size_t, WeightConversion> conversions = {};
+  /// What they were chosen by, besides the files. @see interrupted_conversions
+  std::string conversions_key = {};
   std::map<std::string, std::string> aliases;
   std::string plan_toml;  ///< Stored as plan.toml.
 };
@@ -193,5 +196,11 @@ Result<Manifest> retier_pack(FileSystem& file_system, const std::filesystem::pat
 
 /// Whether `<target>.partial` holds finished extents of a pack, whose plan.toml is there too.
 [[nodiscard]] bool pack_can_resume(const std::filesystem::path& target);
+
+/// The conversions that the run had which left `<target>.partial`: finding them may take as long as
+/// reading the checkpoint does. Nothing, where it can't be taken on with, chose them by another
+/// `key`, or of other files than these, or of these before someone changed them.
+[[nodiscard]] std::optional<std::map<std::size_t, WeightConversion>> interrupted_conversions(
+    const std::filesystem::path& target, const Checkpoint& checkpoint, std::string_view key);
 
 }  // namespace trash_panda::format

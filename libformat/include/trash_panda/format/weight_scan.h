@@ -28,6 +28,8 @@ struct ConversionRequest {
   /// in `.weight`: norms and biases are small, and lose too much.
   std::optional<Dtype> rounded_to = {};
   ScanDepth depth = ScanDepth::kFull;
+  /// What an earlier call found for the same weights and the same request: nothing is read.
+  std::optional<std::map<std::size_t, WeightConversion>> known = {};
   ProgressCallback progress = {};  ///< May be empty. Of the bytes that may have to be read.
   StopFlag stop = nullptr;
 };
